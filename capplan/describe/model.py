@@ -1,0 +1,493 @@
+"""What a model is: stacks of layers, each layer a list of mixers and feed-forwards.
+
+A `Stack` names its distinct `Block`s and says in which order they stand, as a formula:
+``10*(5*local + global) + 2*local``. A decoder, an encoder, an MTP module and a vision tower are all stacks,
+so that parameters, KV cache and work are sums over blocks and no formula multiplies by a number of layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from capplan.describe.layer_formula import expand_layers
+
+Size = Annotated[int, Field(ge=1, le=1 << 32, strict=True)]
+Count = Annotated[int, Field(ge=0, le=1 << 32, strict=True)]
+Shape = Annotated[tuple[Size, ...], Field(min_length=1, max_length=4)]
+Tensors = dict[str, Shape]
+Dtype = Literal["fp32", "fp16", "bf16", "fp8"]
+Bias = Literal["q", "k", "v", "o", "q_a", "kv_a", "gate", "up", "down"]
+Norm = Literal["rms", "layer", "layer_no_bias", "none"]
+
+NORM_VECTORS: dict[Norm, int] = {"rms": 1, "layer": 2, "layer_no_bias": 1, "none": 0}
+"""Vectors of parameters that one norm holds: a scale, and for LayerNorm with bias a shift."""
+
+
+class Part(BaseModel):
+    """A piece of a description: immutable, and strict about its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False)
+
+
+class Indexer(Part):
+    """The scorer of sparse attention: `heads` query heads of `head_dim` against one cached key a token."""
+
+    heads: Size
+    head_dim: Size
+    top_k: Size | None = None
+    """Tokens (or blocks x block size) that a query then attends to."""
+    query_rank: Size | None = None
+    """Width of the input of the query projection; None: the hidden size."""
+    head_weights: bool = False
+    """A projection of the input to one weight a head."""
+    norm: Literal["none", "key", "key_with_bias", "query_and_key"] = "none"
+    own: bool = True
+    """False: this layer reuses the choice of an earlier layer, with no weights and no cache."""
+
+
+class Attention(Part):
+    """Softmax attention over a KV cache: MHA, MQA and GQA; full, sliding-window or chunked.
+
+    Sizes per layer: ``heads`` query heads and ``kv_heads`` key/value heads of ``head_dim`` (keys and queries)
+    and ``v_head_dim`` (values) elements.
+    """
+
+    kind: Literal["attention"] = "attention"
+    heads: Size
+    kv_heads: Size
+    head_dim: Size
+    v_head_dim: Size | None = None
+    """Values' head dim where it differs from `head_dim`."""
+    window: Size | None = None
+    """A query sees the last `window` tokens, itself included; None: all."""
+    chunk: Size | None = None
+    """A query sees only the tokens of its own chunk of this many positions."""
+    bias: tuple[Bias, ...] = ()
+    qk_norm: Literal["none", "head", "full"] = "none"
+    """A norm on queries and keys: one of `head_dim` shared by the heads, or one as wide as all heads."""
+    qk_norm_bias: bool = False
+    output_gate: Literal["none", "head", "full"] = "none"
+    """A sigmoid gate on the output from a projection of the input: one value a head, or one an element."""
+    sinks: bool = False
+    """One learned sink logit a query head."""
+    value_is_key: bool = False
+    """Values come from the key projection (no v_proj); both are still cached."""
+    cache: Literal["own", "shared", "none"] = "own"
+    """`shared` reads an earlier layer's cache; `none` (an encoder) keeps nothing between steps."""
+    kv_projection: bool = True
+    """False where a layer that reads a shared cache has no key and value projections."""
+    causal: bool = True
+    indexer: Indexer | None = None
+    """Sparse attention: a lightweight scorer picks the tokens; its keys are cached beside K and V."""
+    rotary_dim: Count | None = None
+    """Rotated elements of a head; None: all of `head_dim`; 0: no rotary embedding."""
+    q_lora_rank: Size | None = None
+    """Rank of a shared down-projection of the queries (Step-3's MFA); None: straight from the hidden state."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Attention:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
+        if self.window and self.chunk:
+            raise ValueError("window and chunk cannot both be given")
+        return self
+
+    @property
+    def value_dim(self) -> int:
+        """Elements of one value head."""
+        return self.v_head_dim or self.head_dim
+
+
+class LatentAttention(Part):
+    """Multi-head latent attention (MLA): the cache holds one latent and one rotary key a token.
+
+    Cached elements a token and layer: ``kv_lora_rank + qk_rope_head_dim``, for all heads together.
+    """
+
+    kind: Literal["mla"] = "mla"
+    heads: Size
+    kv_lora_rank: Size
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Count
+    v_head_dim: Size
+    q_lora_rank: Size | None = None
+    """Rank of the query's down-projection; None: queries come straight from the hidden state."""
+    bias: tuple[Bias, ...] = ()
+    output_gate: Literal["none", "full"] = "none"
+    indexer: Indexer | None = None
+    cache: Literal["own", "shared", "none"] = "own"
+
+    @property
+    def latent_dim(self) -> int:
+        """Cached elements a token."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Elements of one query or key head as computed without absorption."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+
+class CrossAttention(Part):
+    """Attention of a decoder on an encoder's (or a tower's) output: its keys and values are cached once a request."""
+
+    kind: Literal["cross_attention"] = "cross_attention"
+    heads: Size
+    kv_heads: Size
+    head_dim: Size
+    source: Literal["encoder", "images"] | Size
+    """Where the source length comes from: the encoder's input, the images, or a fixed number of frames."""
+    kv_input: Size | None = None
+    """Width of the source's hidden state; None: the stack's own."""
+    bias: tuple[Bias, ...] = ()
+    qk_norm: Literal["none", "head"] = "none"
+
+    @model_validator(mode="after")
+    def _check(self) -> CrossAttention:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
+        return self
+
+
+class CompressedAttention(Part):
+    """DeepSeek-V4's attention: a sliding window of raw tokens beside a cache of compressed ones.
+
+    Every `rate` tokens become one compressed entry of `head_dim`; with an indexer (rate 4) a scorer picks
+    among compressed index keys. K and V are one vector (a single KV head); the output goes through
+    `groups` low-rank projections.
+    """
+
+    kind: Literal["compressed_attention"] = "compressed_attention"
+    heads: Size
+    head_dim: Size
+    q_lora_rank: Size
+    o_lora_rank: Size
+    o_groups: Size
+    window: Size
+    rate: Size | None = None
+    """Tokens in one compressed entry; None: the window alone."""
+    indexer: Indexer | None = None
+    overlap: bool = False
+    """Compression windows overlap: each entry mixes two neighbouring groups, which doubles the projections."""
+    rotary_dim: Count = 0
+
+
+class GatedDeltaNet(Part):
+    """Gated delta rule (Qwen3-Next, Qwen3.5): a matrix state of ``value_heads x key_dim x value_dim`` a sequence."""
+
+    kind: Literal["gated_delta_net"] = "gated_delta_net"
+    key_heads: Size
+    value_heads: Size
+    key_dim: Size
+    value_dim: Size
+    conv_kernel: Size
+    state_dtype: Dtype = "fp32"
+    separate_convolutions: bool = False
+    """q, k and v have a convolution each instead of one over all (OLMo hybrid)."""
+    output_gate: bool = True
+
+
+class KimiDeltaAttention(Part):
+    """Kimi delta attention (KDA): a delta rule with a decay per channel, gates through low-rank projections."""
+
+    kind: Literal["kimi_delta_attention"] = "kimi_delta_attention"
+    heads: Size
+    head_dim: Size
+    conv_kernel: Size
+    state_dtype: Dtype = "fp32"
+    full_rank_gate: bool = False
+    """The output gate is one projection of full rank instead of two low-rank ones."""
+
+
+class LightningAttention(Part):
+    """Lightning attention (MiniMax-Text-01): linear attention with a fixed decay a head."""
+
+    kind: Literal["lightning_attention"] = "lightning_attention"
+    heads: Size
+    head_dim: Size
+    state_dtype: Dtype = "bf16"
+
+
+class Mamba(Part):
+    """Mamba-1 selective scan: a state of ``inner x state`` a sequence."""
+
+    kind: Literal["mamba"] = "mamba"
+    inner: Size
+    state: Size
+    conv_kernel: Size
+    dt_rank: Size
+    conv_bias: bool = True
+    projection_bias: bool = False
+    inner_norms: bool = False
+    """Learned norms on dt, B and C (Jamba)."""
+    state_dtype: Dtype = "fp32"
+
+
+class Mamba2(Part):
+    """Mamba-2 (SSD): a state of ``heads x head_dim x state`` a sequence, B and C shared by `groups`."""
+
+    kind: Literal["mamba2"] = "mamba2"
+    heads: Size
+    head_dim: Size
+    groups: Size
+    state: Size
+    conv_kernel: Size
+    conv_bias: bool = True
+    projection_bias: bool = False
+    norm: bool = True
+    """A gated RMS norm before the output projection."""
+    state_dtype: Dtype = "fp32"
+
+    @property
+    def inner(self) -> int:
+        """Width of the mixer: heads times head dim."""
+        return self.heads * self.head_dim
+
+    @property
+    def conv_channels(self) -> int:
+        """Channels of the convolution: x, B and C."""
+        return self.inner + 2 * self.groups * self.state
+
+
+class RecurrentGatedLru(Part):
+    """RG-LRU (RecurrentGemma): an elementwise gated recurrence of `width` channels in `heads` blocks."""
+
+    kind: Literal["rg_lru"] = "rg_lru"
+    width: Size
+    heads: Size
+    conv_kernel: Size
+    state_dtype: Dtype = "fp32"
+
+
+class ShortConvolution(Part):
+    """A gated short convolution (LFM2): a state of `conv_kernel` columns of the hidden state."""
+
+    kind: Literal["short_convolution"] = "short_convolution"
+    conv_kernel: Size
+    bias: bool = False
+
+
+Mixer = Annotated[
+    Attention
+    | LatentAttention
+    | CrossAttention
+    | CompressedAttention
+    | GatedDeltaNet
+    | KimiDeltaAttention
+    | LightningAttention
+    | Mamba
+    | Mamba2
+    | RecurrentGatedLru
+    | ShortConvolution,
+    Field(discriminator="kind"),
+]
+
+
+class Dense(Part):
+    """A feed-forward of two matrices, or three when gated (SwiGLU, GeGLU)."""
+
+    kind: Literal["dense"] = "dense"
+    intermediate_size: Size
+    gated: bool = True
+    bias: tuple[Bias, ...] = ()
+
+
+class SharedExperts(Part):
+    """Experts that every token uses, as one feed-forward of their total width."""
+
+    intermediate_size: Size
+    gate: bool = False
+    """A sigmoid gate on their output, from a projection of the hidden state to one value."""
+    latent: bool = False
+    """They act on the latent of the routed experts instead of the hidden state."""
+
+
+class MixtureOfExperts(Part):
+    """Routed experts, of which a token uses `top_k`, beside optional shared experts."""
+
+    kind: Literal["moe"] = "moe"
+    experts: Size
+    top_k: Size
+    intermediate_size: Size
+    gated: bool = True
+    identity_experts: Count = 0
+    """Experts without weights that the router may choose as well (LongCat)."""
+    latent_size: Size | None = None
+    """Experts act on a down-projection of the hidden state of this width."""
+    shared: SharedExperts | None = None
+    router_bias: bool = False
+    expert_bias: bool = False
+    correction_bias: bool = False
+    """A buffer of one value an expert for load balance: not a parameter, but stored in the checkpoint (float32)."""
+
+    @model_validator(mode="after")
+    def _check(self) -> MixtureOfExperts:
+        if self.top_k > self.experts + self.identity_experts:
+            raise ValueError(f"top_k {self.top_k} is more than the {self.experts} experts")
+        return self
+
+
+FeedForward = Annotated[Dense | MixtureOfExperts, Field(discriminator="kind")]
+
+
+def _as_list(value: Any) -> Any:
+    """A single mixer or feed-forward may stand without the brackets of a list."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, (dict, BaseModel)) else value
+
+
+class Block(Part):
+    """One layer: its mixers (side by side or one after the other), its feed-forwards, its norms."""
+
+    mixer: Annotated[tuple[Mixer, ...], BeforeValidator(_as_list)] = ()
+    ffn: Annotated[tuple[FeedForward, ...], BeforeValidator(_as_list)] = ()
+    norms: Count = 2
+    """Norms as wide as the hidden size."""
+    tensors: Tensors = {}
+    """Whatever else the layer holds, by name."""
+    buffers: Tensors = {}
+    """What its checkpoint stores that is not a parameter."""
+
+
+class LayerGroup(Part):
+    """Equal layers that follow one another."""
+
+    name: str
+    first: Count
+    repeat: Size
+    block: Block
+
+
+class Stack(Part):
+    """Layers of one hidden size, in order, with what stands around them."""
+
+    hidden_size: Size
+    norm: Norm = "rms"
+    blocks: dict[str, Block]
+    layers: str
+    """The order of the blocks as a formula, such as ``3*dense + 58*moe``."""
+    final_norms: Count = 1
+    tensors: Tensors = {}
+    """Whatever else the stack holds, by name."""
+
+    _MAX_LAYERS: ClassVar[int] = 4096
+
+    @model_validator(mode="after")
+    def _check(self) -> Stack:
+        order = expand_layers(self.layers, self.blocks, most=self._MAX_LAYERS)
+        unused = [name for name in self.blocks if name not in order]
+        if unused:
+            raise ValueError(f"layers does not use the block {unused[0]!r}")
+        return self
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The block name of every layer."""
+        return tuple(expand_layers(self.layers, self.blocks, most=self._MAX_LAYERS))
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many layers each block stands for."""
+        order = self.order
+        return {name: order.count(name) for name in self.blocks}
+
+    @cached_property
+    def groups(self) -> tuple[LayerGroup, ...]:
+        """Runs of equal layers, in order."""
+        runs: list[tuple[str, int, int]] = []
+        for index, name in enumerate(self.order):
+            if runs and runs[-1][0] == name:
+                runs[-1] = (name, runs[-1][1], runs[-1][2] + 1)
+            else:
+                runs.append((name, index, 1))
+        return tuple(
+            LayerGroup.model_construct(name=name, first=first, repeat=repeat, block=self.blocks[name])
+            for name, first, repeat in runs
+        )
+
+    @property
+    def depth(self) -> int:
+        """The number of layers."""
+        return len(self.order)
+
+    def each_block(self) -> Iterator[tuple[str, int, Block]]:
+        """(name, number of layers, block) for every distinct block."""
+        for name, block in self.blocks.items():
+            yield name, self.counts[name], block
+
+
+class Embedding(Part):
+    """The token table, what is added to it, and the output head."""
+
+    vocab_size: Size
+    size: Size | None = None
+    """Columns of the table where they differ from the hidden size."""
+    tied: bool = False
+    """The head uses the token table."""
+    head: bool = True
+    """False: the model has no output head (encoders for embeddings)."""
+    head_bias: bool = False
+    positions: Count = 0
+    """Rows of a learned position table."""
+    token_types: Count = 0
+    norms: Count = 0
+    """Norms on the embedded tokens."""
+
+
+class PerLayerEmbedding(Part):
+    """A second token table that feeds every layer (Gemma 3n): ``vocab_size x (layers x size)``."""
+
+    vocab_size: Size
+    size: Size
+
+
+class MtpStack(Stack):
+    """Layers that draft further tokens (multi-token prediction), loaded only when speculating."""
+
+    embedding_copy: bool = False
+    """The checkpoint stores the token table once more with these layers."""
+    head_copy: bool = False
+
+
+class Tower(Stack):
+    """An encoder of images or sound, with the projector to the decoder's hidden size."""
+
+    tokens_per_image: Size | None = None
+
+
+class Source(Part):
+    """Where a figure came from, and the date it was read."""
+
+    source: str
+    date: str = ""
+
+
+class ModelSpec(Stack):
+    """A whole model. Its own stack is the decoder (or the encoder, for a model that has no other)."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    name: str
+    aliases: tuple[str, ...] = ()
+    huggingface_id: str | None = None
+    model_type: str | None = None
+    dtype: Dtype = "bf16"
+    """The dtype of the published, unquantised weights."""
+    max_positions: Size | None = None
+    cache_positions: Size | None = None
+    """A hard stop of the decoder, beyond which nothing is ever cached (Whisper's 448)."""
+    embedding: Embedding
+    per_layer_embedding: PerLayerEmbedding | None = None
+    encoder: Stack | None = None
+    mtp: MtpStack | None = None
+    towers: dict[str, Tower] = {}
+    assumptions: tuple[str, ...] = ()
+    sources: dict[str, Source] = {}
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False, populate_by_name=True
+    )
