@@ -1,0 +1,106 @@
+"""``config.json`` -> `ModelSpec`: the table of architectures, and the way through it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from capplan.describe.config import Config
+from capplan.describe.families import FAMILIES
+from capplan.describe.model import ModelSpec
+from capplan.describe.yaml_file import read_text
+from capplan.errors import InvalidFileError, UnsupportedError, did_you_mean
+
+MAX_JSON_DEPTH = 40
+
+
+def read_config_file(path: Path, *, name: str | None = None, ignore_keys: Collection[str] = ()) -> ModelSpec:
+    """The model that a ``config.json`` describes; its name is the folder's or the file's unless told."""
+    data = parse_json(read_text(path), str(path))
+    stem = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return read_config(data, where=str(path), name=name or stem or "model", ignore_keys=ignore_keys)
+
+
+def read_config(
+    data: dict[str, Any], *, where: str, name: str, ignore_keys: Collection[str] = ()
+) -> ModelSpec:
+    """The model that a parsed configuration describes.
+
+    Raises:
+        UnsupportedError: a model type or a key that is not understood, or a size that is missing.
+        InvalidFileError: a value that contradicts its key.
+    """
+    model_type = data.get("model_type")
+    if not isinstance(model_type, str):
+        raise UnsupportedError("the configuration has no model_type", where=where)
+    if model_type not in FAMILIES:
+        raise UnsupportedError(
+            f"the model type {model_type!r} is not supported",
+            where=f"{where}: model_type",
+            hint=did_you_mean(model_type, FAMILIES),
+        )
+    config = Config(data, model_type, where)
+    config.ignore(*ignore_keys)
+    fields = _reader(model_type)(config)
+    config.finish()
+    fields["assumptions"] = tuple(config.all_assumptions())
+    fields.setdefault("name", name)
+    fields.setdefault("model_type", model_type)
+    return build(fields, where)
+
+
+def build(fields: dict[str, Any], where: str) -> ModelSpec:
+    """Validate what a reader put together; a contradiction is the file's mistake."""
+    from pydantic import ValidationError
+
+    try:
+        return ModelSpec.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(str(part) for part in first["loc"])
+        detail = str(first["msg"]).removeprefix("Value error, ")
+        raise InvalidFileError(f"the sizes contradict each other: {detail} ({path})", where=where) from None
+
+
+def parse_json(text: str, where: str) -> dict[str, Any]:
+    """A JSON object, strictly: no duplicate keys, no NaN or infinity, no deep nesting."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            names = [key for key, _ in pairs]
+            twice = next(key for key in names if names.count(key) > 1)
+            raise InvalidFileError(f"the key {twice!r} stands twice in one object", where=where)
+        return result
+
+    def no_constant(constant: str) -> Any:
+        raise InvalidFileError(f"{constant} is not a usable number", where=where)
+
+    depth = most = 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        most = max(most, depth)
+    if most > MAX_JSON_DEPTH:
+        raise InvalidFileError(f"values are nested more than {MAX_JSON_DEPTH} deep", where=where)
+    try:
+        data = json.loads(text, object_pairs_hook=once, parse_constant=no_constant)
+    except json.JSONDecodeError as error:
+        raise InvalidFileError(
+            f"this is not valid JSON: {error.msg}", where=f"{where}:{error.lineno}:{error.colno}"
+        ) from None
+    except ValueError as error:
+        raise InvalidFileError(f"this is not valid JSON: {error}", where=where) from None
+    if not isinstance(data, dict):
+        raise InvalidFileError("the file must hold one JSON object", where=where)
+    return data
+
+
+def _reader(model_type: str) -> Callable[[Config], dict[str, Any]]:
+    module, function = FAMILIES[model_type].split(":")
+    reader: Callable[[Config], dict[str, Any]] = getattr(
+        importlib.import_module(f"capplan.describe.families.{module}"), function
+    )
+    return reader

@@ -1,0 +1,37 @@
+"""Every published configuration against counts made with transformers on the meta device.
+
+The oracle (`tests/data/model_truth/`) was counted with transformers 5.24.0: unique parameters of the instantiated
+model, and the bytes of its own cache tensors; rows whose flag says otherwise were adjusted or derived as noted there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capplan.describe.huggingface import read_config
+from capplan.memory.sequence_memory import Lengths, sequence_memory
+from capplan.memory.weights import count_parameters
+
+TRUTH = Path(__file__).parents[1] / "data" / "model_truth"
+ROWS = [json.loads(line) for line in (TRUTH / "model_truth_dev.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['model_type']}-{row['id']}")
+def test_counts(row: dict[str, Any]) -> None:
+    data = json.loads((TRUTH / row["config_file"]).read_text(encoding="utf-8"))
+    spec = read_config(data, where=row["config_file"], name=row["id"])
+    parameters = count_parameters(spec)
+    got: dict[str, Any] = {"total": parameters.total, "active": parameters.active}
+    want: dict[str, Any] = {"total": row["params_total"], "active": row["params_active"]}
+    for length, totals in row["kv"].get("totals_batch1", {}).items():
+        lengths = Lengths(int(length), encoder=int(length))
+        got[length] = sequence_memory(spec, lengths).total_bytes
+        want[length] = totals["bf16"]
+        if totals.get("fp8") is not None:
+            got[f"{length} fp8"] = sequence_memory(spec, lengths, kv_dtype="fp8").total_bytes
+            want[f"{length} fp8"] = totals["fp8"]
+    assert got == want
