@@ -141,13 +141,7 @@ def is_quantisable(tensor: GgufTensor) -> bool:
 
 def converted_type(tensor: GgufTensor, source_type: str = "BF16") -> str:
     """The type of a tensor after conversion from a checkpoint and before quantisation: F32 for all that is small."""
-    small = (
-        tensor.dimensions < 2 or tensor.name.endswith("_norm.weight") or not tensor.name.endswith(".weight")
-    )
-    if (
-        small
-        or tensor.name in _NEVER_QUANTISED_NAMES
-        or any(part in tensor.name for part in _CONVERTED_TO_F32)
-    ):
+    small = tensor.dimensions < 2 or tensor.name.endswith("_norm.weight") or not tensor.name.endswith(".weight")
+    if small or tensor.name in _NEVER_QUANTISED_NAMES or any(part in tensor.name for part in _CONVERTED_TO_F32):
         return "F32"
     return "F32" if _NEVER_QUANTISED_RWKV.search(tensor.name) else source_type

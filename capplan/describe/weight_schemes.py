@@ -73,6 +73,7 @@ class Plain:
     format: NumberFormat
 
     def stored_tensors(self, n: int, k: int) -> tuple[StoredTensor, ...]:
+        """What a checkpoint holds for an N x K matrix."""
         return (StoredTensor("weight", self.format, (n, k)),)
 
 
@@ -80,9 +81,10 @@ class Plain:
 class ScaledEightBit:
     """One byte per weight and a scale per tensor, per row (channel) or per block.
 
-    bytes = N·K + s·scales [+ 4]   scales = 1 | N | ceil(N/b)·ceil(K/b) | N·ceil(K/g)
+    bytes = N·K + s·scales [+ a]   scales = 1 | N | ceil(N/b)·ceil(K/b) | N·ceil(K/g)
 
-    s is the scale's bytes; the 4 are a static activation scale in fp32 (`static_activation`).
+    s is the scale's bytes; a those of a static activation scale (`activation_scale`: its format, None where
+    activations are scaled as they come).
     int8 per channel is bitsandbytes' LLM.int8 (``CB`` and ``SCB``) and compressed-tensors' int-quantized;
     fp8 per block is DeepSeek's ``weight_scale_inv``, and MXFP8 with g = 32 along K and E8M0 scales.
     Leaves out: the one-byte ``weight_format`` mark that bitsandbytes writes beside ``SCB``; the zero
@@ -95,9 +97,10 @@ class ScaledEightBit:
     granularity: Literal["tensor", "channel", "block", "group"]
     scale: NumberFormat = FP32
     block: int = 128
-    static_activation: bool = False
+    activation_scale: NumberFormat | None = None
 
     def stored_tensors(self, n: int, k: int) -> tuple[StoredTensor, ...]:
+        """What a checkpoint holds for an N x K matrix."""
         scale_shape: tuple[int, ...] = {
             "tensor": (1,),
             "channel": (n, 1),
@@ -108,8 +111,8 @@ class ScaledEightBit:
             StoredTensor("weight", self.format, (n, k)),
             StoredTensor("weight_scale", self.scale, scale_shape),
         ]
-        if self.static_activation:
-            stored.append(StoredTensor("input_scale", FP32, (1,)))
+        if self.activation_scale is not None:
+            stored.append(StoredTensor("input_scale", self.activation_scale, (1,)))
         return tuple(stored)
 
 
@@ -130,6 +133,7 @@ class Gptq:
     zero_bias: bool = False
 
     def stored_tensors(self, n: int, k: int) -> tuple[StoredTensor, ...]:
+        """What a checkpoint holds for an N x K matrix."""
         groups = _groups(k, self.group_size)
         stored = [
             StoredTensor("qweight", INT32, (_packed_int32(k, self.bits), n)),
@@ -157,6 +161,7 @@ class Awq:
     group_size: int | None
 
     def stored_tensors(self, n: int, k: int) -> tuple[StoredTensor, ...]:
+        """What a checkpoint holds for an N x K matrix."""
         groups = _groups(k, self.group_size)
         return (
             StoredTensor("qweight", INT32, (k, _packed_int32(n, self.bits))),
@@ -183,6 +188,7 @@ class PackQuantized:
     group_index: bool = False
 
     def stored_tensors(self, n: int, k: int) -> tuple[StoredTensor, ...]:
+        """What a checkpoint holds for an N x K matrix."""
         groups = _groups(k, self.group_size)
         stored = [
             StoredTensor("weight_packed", INT32, (n, _packed_int32(k, self.bits))),
@@ -230,6 +236,7 @@ class BitsAndBytesFourBit:
         return len(json.dumps(state)) - 1 + self.NESTED_OFFSET_DIGITS
 
     def stored_tensors(self, n: int, k: int) -> tuple[StoredTensor, ...]:
+        """What a checkpoint holds for an N x K matrix."""
         blocks = _ceil_div(n * k, self.block)
         blob = StoredTensor(f"quant_state.bitsandbytes__{self.quant_type}", UINT8, (self._state_blob(n, k),))
         packed = StoredTensor("weight", UINT8, (_ceil_div(n * k, 2), 1))
@@ -256,6 +263,7 @@ class Mxfp4:
     """
 
     def stored_tensors(self, n: int, k: int) -> tuple[StoredTensor, ...]:
+        """What a checkpoint holds for an N x K matrix."""
         return (
             StoredTensor("weight_packed", UINT8, (n, _ceil_div(k, 2))),
             StoredTensor("weight_scale", UE8M0, (n, _ceil_div(k, 32))),
@@ -276,6 +284,7 @@ class Nvfp4:
     group_size: int = 16
 
     def stored_tensors(self, n: int, k: int) -> tuple[StoredTensor, ...]:
+        """What a checkpoint holds for an N x K matrix."""
         stored = [
             StoredTensor("weight_packed", UINT8, (n, _ceil_div(k, 2))),
             StoredTensor("weight_scale", FP8_E4M3, (n, _ceil_div(k, self.group_size))),
@@ -298,6 +307,7 @@ class Ggml:
     type: GgmlType
 
     def stored_tensors(self, n: int, k: int) -> tuple[StoredTensor, ...]:
+        """What a checkpoint holds for an N x K matrix."""
         return (StoredTensor("weight", UINT8, (self.type.bytes_for(n, k),)),)
 
 

@@ -27,9 +27,7 @@ def test_every_ggml_type_has_the_sizes_and_code_of_the_gguf_package() -> None:
     assert {t.name: [t.block_elements, t.block_bytes] for t in GGML_TYPES} == DATA["ggml_types"]
 
 
-@pytest.mark.parametrize(
-    "name", ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
-)
+@pytest.mark.parametrize("name", ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"])
 def test_bytes_are_numpys(name: str) -> None:
     assert number_format(name).bytes_for(37) == np.zeros(37, name).nbytes
 
@@ -43,9 +41,7 @@ def test_names_are_unambiguous() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"), [("torch.bfloat16", "bf16"), ("FP8", "fp8_e4m3"), ("half", "fp16")]
-)
+@pytest.mark.parametrize(("name", "meant"), [("torch.bfloat16", "bf16"), ("FP8", "fp8_e4m3"), ("half", "fp16")])
 def test_aliases(name: str, meant: str) -> None:
     assert number_format(name).name == meant
 

@@ -131,9 +131,7 @@ def test_rows_without_a_fallback_are_refused() -> None:
     odd = [GgufTensor("token_embd.weight", (40, 10)), GgufTensor("output.weight", (40, 10))]
     with pytest.raises(UnsupportedError, match="40 elements"):
         quantise_types(odd, GgufShape("llama", 1, 1, 1), parse_mix("Q4_0"))
-    assert [g.name for _, g in quantise_types(odd[:1], GgufShape("llama", 1, 1, 1), parse_mix("F16"))] == [
-        "F16"
-    ]
+    assert [g.name for _, g in quantise_types(odd[:1], GgufShape("llama", 1, 1, 1), parse_mix("F16"))] == ["F16"]
 
 
 def test_small_tensors_stay_in_f32() -> None:

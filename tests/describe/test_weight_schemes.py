@@ -26,7 +26,7 @@ DATA = json.loads((Path(__file__).parents[1] / "data" / "weight_formats.json").r
 WHOLE_MODEL: dict[str, WeightScheme] = {
     "bf16": Plain(BF16),
     "fp8_tensor": ScaledEightBit(FP8_E4M3, "tensor"),
-    "fp8_tensor_static": ScaledEightBit(FP8_E4M3, "tensor", static_activation=True),
+    "fp8_tensor_static": ScaledEightBit(FP8_E4M3, "tensor", activation_scale=FP32),
     "fp8_channel": ScaledEightBit(FP8_E4M3, "channel"),
     "fp8_block128_f32": ScaledEightBit(FP8_E4M3, "block"),
     "fp8_block128_bf16": ScaledEightBit(FP8_E4M3, "block", BF16),
@@ -61,9 +61,7 @@ COMPRESSED_TENSORS: dict[str, WeightScheme] = {
 
 
 def llama_linears(hidden: int, kv: int, intermediate: int, layers: int = 32) -> list[tuple[int, int]]:
-    layer = (
-        [(hidden, hidden)] * 2 + [(kv, hidden)] * 2 + [(intermediate, hidden)] * 2 + [(hidden, intermediate)]
-    )
+    layer = [(hidden, hidden)] * 2 + [(kv, hidden)] * 2 + [(intermediate, hidden)] * 2 + [(hidden, intermediate)]
     return layer * layers
 
 
