@@ -56,8 +56,10 @@ def build(fields: dict[str, Any], where: str) -> ModelSpec:
     """Validate what a reader put together; a contradiction is the file's mistake."""
     from pydantic import ValidationError
 
+    from capplan.describe.parts import validated
+
     try:
-        return ModelSpec.model_validate(fields)
+        return validated(ModelSpec, fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(part) for part in first["loc"])

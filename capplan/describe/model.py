@@ -8,16 +8,16 @@ so that parameters, KV cache and work are sums over blocks and no formula multip
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-
 from capplan.describe.layer_formula import expand_layers
+from capplan.describe.parts import OneOrMany, Part, TaggedUnion, Whole
 
-Size = Annotated[int, Field(ge=1, le=1 << 32, strict=True)]
-Count = Annotated[int, Field(ge=0, le=1 << 32, strict=True)]
-Shape = Annotated[tuple[Size, ...], Field(min_length=1, max_length=4)]
+Size = Annotated[int, Whole(1)]
+Count = Annotated[int, Whole(0)]
+Shape = tuple[Size, ...]
 Tensors = dict[str, Shape]
 Dtype = Literal["fp32", "fp16", "bf16", "fp8"]
 Bias = Literal["q", "k", "v", "o", "q_a", "kv_a", "gate", "up", "down"]
@@ -27,12 +27,7 @@ NORM_VECTORS: dict[Norm, int] = {"rms": 1, "layer": 2, "layer_no_bias": 1, "none
 """Vectors of parameters that one norm holds: a scale, and for LayerNorm with bias a shift."""
 
 
-class Part(BaseModel):
-    """A piece of a description: immutable, and strict about its keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False)
-
-
+@dataclass(frozen=True, kw_only=True)
 class Indexer(Part):
     """The scorer of sparse attention: `heads` query heads of `head_dim` against one cached key a token."""
 
@@ -49,6 +44,7 @@ class Indexer(Part):
     """False: this layer reuses the choice of an earlier layer, with no weights and no cache."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Attention(Part):
     """Softmax attention over a KV cache: MHA, MQA and GQA; full, sliding-window or chunked.
 
@@ -88,13 +84,11 @@ class Attention(Part):
     q_lora_rank: Size | None = None
     """Rank of a shared down-projection of the queries (Step-3's MFA); None: straight from the hidden state."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Attention:
+    def __post_init__(self) -> None:
         if self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
         if self.window and self.chunk:
             raise ValueError("window and chunk cannot both be given")
-        return self
 
     @property
     def value_dim(self) -> int:
@@ -102,6 +96,7 @@ class Attention(Part):
         return self.v_head_dim or self.head_dim
 
 
+@dataclass(frozen=True, kw_only=True)
 class LatentAttention(Part):
     """Multi-head latent attention (MLA): the cache holds one latent and one rotary key a token.
 
@@ -132,6 +127,7 @@ class LatentAttention(Part):
         return self.qk_nope_head_dim + self.qk_rope_head_dim
 
 
+@dataclass(frozen=True, kw_only=True)
 class CrossAttention(Part):
     """Attention of a decoder on an encoder's (or a tower's) output: its keys and values are cached once a request."""
 
@@ -146,13 +142,12 @@ class CrossAttention(Part):
     bias: tuple[Bias, ...] = ()
     qk_norm: Literal["none", "head"] = "none"
 
-    @model_validator(mode="after")
-    def _check(self) -> CrossAttention:
+    def __post_init__(self) -> None:
         if self.heads % self.kv_heads:
             raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
-        return self
 
 
+@dataclass(frozen=True, kw_only=True)
 class CompressedAttention(Part):
     """DeepSeek-V4's attention: a sliding window of raw tokens beside a cache of compressed ones.
 
@@ -176,6 +171,7 @@ class CompressedAttention(Part):
     rotary_dim: Count = 0
 
 
+@dataclass(frozen=True, kw_only=True)
 class GatedDeltaNet(Part):
     """Gated delta rule (Qwen3-Next, Qwen3.5): a matrix state of ``value_heads x key_dim x value_dim`` a sequence."""
 
@@ -191,6 +187,7 @@ class GatedDeltaNet(Part):
     output_gate: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
 class KimiDeltaAttention(Part):
     """Kimi delta attention (KDA): a delta rule with a decay per channel, gates through low-rank projections."""
 
@@ -203,6 +200,7 @@ class KimiDeltaAttention(Part):
     """The output gate is one projection of full rank instead of two low-rank ones."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class LightningAttention(Part):
     """Lightning attention (MiniMax-Text-01): linear attention with a fixed decay a head."""
 
@@ -212,6 +210,7 @@ class LightningAttention(Part):
     state_dtype: Dtype = "bf16"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Mamba(Part):
     """Mamba-1 selective scan: a state of ``inner x state`` a sequence."""
 
@@ -227,6 +226,7 @@ class Mamba(Part):
     state_dtype: Dtype = "fp32"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Mamba2(Part):
     """Mamba-2 (SSD): a state of ``heads x head_dim x state`` a sequence, B and C shared by `groups`."""
 
@@ -253,6 +253,7 @@ class Mamba2(Part):
         return self.inner + 2 * self.groups * self.state
 
 
+@dataclass(frozen=True, kw_only=True)
 class RecurrentGatedLru(Part):
     """RG-LRU (RecurrentGemma): an elementwise gated recurrence of `width` channels in `heads` blocks."""
 
@@ -263,6 +264,7 @@ class RecurrentGatedLru(Part):
     state_dtype: Dtype = "fp32"
 
 
+@dataclass(frozen=True, kw_only=True)
 class ShortConvolution(Part):
     """A gated short convolution (LFM2): a state of `conv_kernel` columns of the hidden state."""
 
@@ -283,10 +285,11 @@ Mixer = Annotated[
     | Mamba2
     | RecurrentGatedLru
     | ShortConvolution,
-    Field(discriminator="kind"),
+    TaggedUnion("kind"),
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Dense(Part):
     """A feed-forward of two matrices, or three when gated (SwiGLU, GeGLU)."""
 
@@ -296,6 +299,7 @@ class Dense(Part):
     bias: tuple[Bias, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
 class SharedExperts(Part):
     """Experts that every token uses, as one feed-forward of their total width."""
 
@@ -306,6 +310,7 @@ class SharedExperts(Part):
     """They act on the latent of the routed experts instead of the hidden state."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class MixtureOfExperts(Part):
     """Routed experts, of which a token uses `top_k`, beside optional shared experts."""
 
@@ -324,36 +329,35 @@ class MixtureOfExperts(Part):
     correction_bias: bool = False
     """A buffer of one value an expert for load balance: not a parameter, but stored in the checkpoint (float32)."""
 
-    @model_validator(mode="after")
-    def _check(self) -> MixtureOfExperts:
+    def __post_init__(self) -> None:
         if self.top_k > self.experts + self.identity_experts:
             raise ValueError(f"top_k {self.top_k} is more than the {self.experts} experts")
-        return self
 
 
-FeedForward = Annotated[Dense | MixtureOfExperts, Field(discriminator="kind")]
+FeedForward = Annotated[Dense | MixtureOfExperts, TaggedUnion("kind")]
 
 
-def _as_list(value: Any) -> Any:
-    """A single mixer or feed-forward may stand without the brackets of a list."""
-    if value is None:
-        return []
-    return [value] if isinstance(value, (dict, BaseModel)) else value
-
-
+@dataclass(frozen=True, kw_only=True)
 class Block(Part):
     """One layer: its mixers (side by side or one after the other), its feed-forwards, its norms."""
 
-    mixer: Annotated[tuple[Mixer, ...], BeforeValidator(_as_list)] = ()
-    ffn: Annotated[tuple[FeedForward, ...], BeforeValidator(_as_list)] = ()
+    mixer: Annotated[tuple[Mixer, ...], OneOrMany()] = ()
+    ffn: Annotated[tuple[FeedForward, ...], OneOrMany()] = ()
     norms: Count = 2
     """Norms as wide as the hidden size."""
-    tensors: Tensors = {}
+    tensors: Tensors = field(default_factory=dict)
     """Whatever else the layer holds, by name."""
-    buffers: Tensors = {}
+    buffers: Tensors = field(default_factory=dict)
     """What its checkpoint stores that is not a parameter."""
 
+    def __post_init__(self) -> None:
+        for name in ("mixer", "ffn"):
+            value = getattr(self, name)
+            if not isinstance(value, tuple):
+                object.__setattr__(self, name, tuple(value) if isinstance(value, list) else (value,))
 
+
+@dataclass(frozen=True, kw_only=True)
 class LayerGroup(Part):
     """Equal layers that follow one another."""
 
@@ -363,6 +367,7 @@ class LayerGroup(Part):
     block: Block
 
 
+@dataclass(frozen=True, kw_only=True)
 class Stack(Part):
     """Layers of one hidden size, in order, with what stands around them."""
 
@@ -372,18 +377,16 @@ class Stack(Part):
     layers: str
     """The order of the blocks as a formula, such as ``3*dense + 58*moe``."""
     final_norms: Count = 1
-    tensors: Tensors = {}
+    tensors: Tensors = field(default_factory=dict)
     """Whatever else the stack holds, by name."""
 
     _MAX_LAYERS: ClassVar[int] = 4096
 
-    @model_validator(mode="after")
-    def _check(self) -> Stack:
+    def __post_init__(self) -> None:
         order = expand_layers(self.layers, self.blocks, most=self._MAX_LAYERS)
         unused = [name for name in self.blocks if name not in order]
         if unused:
             raise ValueError(f"layers does not use the block {unused[0]!r}")
-        return self
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -406,7 +409,7 @@ class Stack(Part):
             else:
                 runs.append((name, index, 1))
         return tuple(
-            LayerGroup.model_construct(name=name, first=first, repeat=repeat, block=self.blocks[name])
+            LayerGroup(name=name, first=first, repeat=repeat, block=self.blocks[name])
             for name, first, repeat in runs
         )
 
@@ -421,6 +424,7 @@ class Stack(Part):
             yield name, self.counts[name], block
 
 
+@dataclass(frozen=True, kw_only=True)
 class Embedding(Part):
     """The token table, what is added to it, and the output head."""
 
@@ -439,6 +443,7 @@ class Embedding(Part):
     """Norms on the embedded tokens."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class PerLayerEmbedding(Part):
     """A second token table that feeds every layer (Gemma 3n): ``vocab_size x (layers x size)``."""
 
@@ -446,6 +451,7 @@ class PerLayerEmbedding(Part):
     size: Size
 
 
+@dataclass(frozen=True, kw_only=True)
 class MtpStack(Stack):
     """Layers that draft further tokens (multi-token prediction), loaded only when speculating."""
 
@@ -454,12 +460,14 @@ class MtpStack(Stack):
     head_copy: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
 class Tower(Stack):
     """An encoder of images or sound, with the projector to the decoder's hidden size."""
 
     tokens_per_image: Size | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Source(Part):
     """Where a figure came from, and the date it was read."""
 
@@ -467,10 +475,11 @@ class Source(Part):
     date: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class ModelSpec(Stack):
     """A whole model. Its own stack is the decoder (or the encoder, for a model that has no other)."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    schema: Literal[1] = 1
     name: str
     aliases: tuple[str, ...] = ()
     huggingface_id: str | None = None
@@ -484,10 +493,6 @@ class ModelSpec(Stack):
     per_layer_embedding: PerLayerEmbedding | None = None
     encoder: Stack | None = None
     mtp: MtpStack | None = None
-    towers: dict[str, Tower] = {}
+    towers: dict[str, Tower] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
-    sources: dict[str, Source] = {}
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False, populate_by_name=True
-    )
+    sources: dict[str, Source] = field(default_factory=dict)

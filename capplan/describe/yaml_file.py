@@ -9,20 +9,18 @@ stream with an explicit stack, so that no input can exhaust the interpreter's ow
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_type_hints
 
 import yaml
 
 from capplan.errors import InvalidFileError, NotFoundError, did_you_mean
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+    from pydantic import ValidationError
 
-    M = TypeVar("M", bound=BaseModel)
-else:
-    M = TypeVar("M")
+M = TypeVar("M")
 
 KeyPath = tuple[str | int, ...]
 
@@ -238,27 +236,29 @@ def _count_nodes(value: Any) -> int:
 
 
 def validate(model: type[M], document: Document) -> M:
-    """The document as an instance of a pydantic model.
+    """The document as an instance of a pydantic model or of a description class.
 
     Raises:
         InvalidFileError: with ``file:line:column``, what was expected and, for an unknown key, the nearest one.
     """
     from pydantic import ValidationError
 
+    from capplan.describe.parts import validated
+
     try:
-        return model.model_validate(document.data)
+        return validated(model, document.data)
     except ValidationError as error:
         raise _as_file_error(model, document, error) from None
 
 
-def _as_file_error(model: type[BaseModel], document: Document, error: ValidationError) -> InvalidFileError:
+def _as_file_error(model: type[Any], document: Document, error: ValidationError) -> InvalidFileError:
     first = error.errors(include_url=False)[0]
     path = _document_path(document.data, first["loc"])
     name = ".".join(str(part) for part in path) or "the file"
     hint = ""
     if first["type"] == "extra_forbidden":
         message = f"unknown key {path[-1]!r} in {'.'.join(map(str, path[:-1])) or 'the file'}"
-        hint = did_you_mean(str(path[-1]), _field_names(error, model, first["loc"]))
+        hint = did_you_mean(str(path[-1]), _field_names(model))
     elif first["type"] == "missing":
         message = f"the key {name!r} is missing"
     else:
@@ -285,20 +285,20 @@ def _document_path(data: Any, loc: tuple[str | int, ...]) -> KeyPath:
     return tuple(path)
 
 
-def _field_names(error: ValidationError, model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
+def _field_names(model: type[Any]) -> list[str]:
     """Every field name that the model tree knows: good enough to suggest from."""
     names: set[str] = set()
     todo: list[Any] = [model]
-    seen: set[Any] = set()
+    seen: set[int] = set()
     while todo:
         kind = todo.pop()
-        if kind in seen:
+        if id(kind) in seen:
             continue
-        seen.add(kind)
-        fields = getattr(kind, "model_fields", None)
-        if fields is not None:
-            names.update(fields)
-            todo.extend(field.annotation for field in fields.values())
+        seen.add(id(kind))
+        if hasattr(kind, "model_fields") or is_dataclass(kind):
+            hints = get_type_hints(kind)
+            names.update(hints)
+            todo.extend(hints.values())
         else:
-            todo.extend(getattr(kind, "__args__", ()))
+            todo.extend(get_args(kind))
     return sorted(names)

@@ -450,13 +450,13 @@ def mixture_of_experts(ffn: MixtureOfExperts, hidden: int) -> list[Tensor]:
         tensors += linear("mlp.fc1_latent_proj", "experts_shared", ffn.latent_size, hidden)
         tensors += linear("mlp.fc2_latent_proj", "experts_shared", hidden, ffn.latent_size)
     biases: tuple[Any, ...] = ("gate", "up", "down") if ffn.expert_bias else ()
-    expert = Dense.model_construct(intermediate_size=ffn.intermediate_size, gated=ffn.gated, bias=biases)
+    expert = Dense(intermediate_size=ffn.intermediate_size, gated=ffn.gated, bias=biases)
     tensors += [
         replace(tensor, count=ffn.experts, active=ffn.top_k * ffn.experts // choices)
         for tensor in dense(expert, inside, name="mlp.experts.*", component="experts_routed")
     ]
     if ffn.shared:
-        shared = Dense.model_construct(intermediate_size=ffn.shared.intermediate_size, gated=ffn.gated, bias=())
+        shared = Dense(intermediate_size=ffn.shared.intermediate_size, gated=ffn.gated, bias=())
         width = inside if ffn.shared.latent else hidden
         tensors += dense(shared, width, name="mlp.shared_experts", component="experts_shared")
         if ffn.shared.gate:

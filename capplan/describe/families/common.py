@@ -57,12 +57,14 @@ def attention_part(config: Config, fields: dict[str, Any]) -> Attention:
     return make(config, Attention, fields)
 
 
-def make(config: Config, part: Callable[..., Any], fields: dict[str, Any]) -> Any:
+def make(config: Config, part: type[Any], fields: dict[str, Any]) -> Any:
     """A description part; sizes that contradict each other are the file's mistake."""
     from pydantic import ValidationError
 
+    from capplan.describe.parts import validated
+
     try:
-        return part(**fields)
+        return validated(part, fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         detail = str(first["msg"]).removeprefix("Value error, ")
