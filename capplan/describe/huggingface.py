@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from capplan.describe.config import Config
-from capplan.describe.families import FAMILIES
+from capplan.describe.families import FAMILIES, reader
 from capplan.describe.model import ModelSpec
 from capplan.describe.yaml_file import read_text
 from capplan.errors import InvalidFileError, UnsupportedError, did_you_mean
@@ -44,7 +43,7 @@ def read_config(
         )
     config = Config(data, model_type, where)
     config.ignore(*ignore_keys)
-    fields = _reader(model_type)(config)
+    fields = reader(model_type)(config)
     config.finish()
     fields["assumptions"] = tuple(config.all_assumptions())
     fields.setdefault("name", name)
@@ -98,11 +97,3 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InvalidFileError("the file must hold one JSON object", where=where)
     return data
-
-
-def _reader(model_type: str) -> Callable[[Config], dict[str, Any]]:
-    module, function = FAMILIES[model_type].split(":")
-    reader: Callable[[Config], dict[str, Any]] = getattr(
-        importlib.import_module(f"capplan.describe.families.{module}"), function
-    )
-    return reader

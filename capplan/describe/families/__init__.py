@@ -5,9 +5,25 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from capplan.describe.config import Config
+
 FAMILIES: dict[str, str] = {
     "llama": "llama:llama",
     "mistral": "llama:mistral",
     "qwen2": "llama:qwen2",
     "qwen3": "llama:qwen3",
 }
+
+
+def reader(model_type: str) -> Callable[[Config], dict[str, Any]]:
+    """The reader of a model type that is in the table; a multimodal reader finds its text model's here, too."""
+    module, function = FAMILIES[model_type].split(":")
+    found: Callable[[Config], dict[str, Any]] = getattr(
+        importlib.import_module(f"capplan.describe.families.{module}"), function
+    )
+    return found
