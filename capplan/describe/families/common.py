@@ -14,6 +14,9 @@ from capplan.describe.model import Attention, Block, Dense, MixtureOfExperts
 
 QKV = ("q", "k", "v")
 QKVO = ("q", "k", "v", "o")
+MLP = ("gate", "up", "down")
+MAX_LAYERS = 4096
+LEGACY_LAYER_TYPES = {"attention": "full_attention", "mamba": "linear_attention"}
 
 
 def head_dim(config: Config, heads: int, hidden: int) -> int:
@@ -81,24 +84,35 @@ def layered(blocks: Sequence[tuple[str, Block]]) -> dict[str, Any]:
 
 def uniform(config: Config, block: Block, *layer_keys: str) -> dict[str, Any]:
     """``blocks`` and ``layers`` of a stack whose layers are all alike."""
-    layers = config.size(*(layer_keys or ("num_hidden_layers",)))
-    if layers > 4096:
-        config.invalid("num_hidden_layers", f"{layers} layers are more than 4096")
-    return {"blocks": {"layer": block}, "layers": f"{layers}*layer"}
+    return {"blocks": {"layer": block}, "layers": f"{layer_count(config, *layer_keys)}*layer"}
 
 
-def layer_types(config: Config, valid: Sequence[str], default: Callable[[int], list[str]]) -> list[str]:
-    """The kind of each layer: the list ``layer_types``, or `default` of the number of layers."""
-    layers = config.size("num_hidden_layers")
-    if layers > 4096:
-        config.invalid("num_hidden_layers", f"{layers} layers are more than 4096")
-    types = config.items("layer_types", length=layers)
+def layer_count(config: Config, *keys: str) -> int:
+    """The number of layers, which is bounded so that a wrong figure cannot fill the memory."""
+    names = keys or ("num_hidden_layers",)
+    layers = config.size(*names)
+    if layers > MAX_LAYERS:
+        config.invalid(names[0], f"{layers} layers are more than {MAX_LAYERS}")
+    return layers
+
+
+def layer_types(
+    config: Config, valid: Sequence[str], default: Callable[[int], list[str]], *keys: str
+) -> list[str]:
+    """The kind of each layer: the list ``layer_types`` (or under `keys`), or `default` of the number of layers.
+
+    Older files say ``attention`` and ``mamba`` where newer ones say ``full_attention`` and ``linear_attention``.
+    """
+    names = keys or ("layer_types",)
+    layers = layer_count(config)
+    types = config.items(*names, length=layers)
     if types is None:
         return default(layers)
+    types = [LEGACY_LAYER_TYPES.get(kind, kind) if isinstance(kind, str) else kind for kind in types]
     for kind in types:
         if kind not in valid:
-            config.refuse("layer_types", f"the layer type {kind!r} is not supported", f"one of {', '.join(valid)}")
-    return list(types)
+            config.refuse(names[0], f"the layer type {kind!r} is not supported", f"one of {', '.join(valid)}")
+    return types
 
 
 def decoder(config: Config, stack: dict[str, Any], **fields: Any) -> dict[str, Any]:
