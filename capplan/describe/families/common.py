@@ -6,11 +6,13 @@ Readers build plain dictionaries and description parts; `capplan.describe.huggin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from capplan.describe.config import Config
 from capplan.describe.layer_formula import layer_formula
 from capplan.describe.model import Attention, Block, Dense, MixtureOfExperts
+
+PartType = TypeVar("PartType")
 
 QKV = ("q", "k", "v")
 QKVO = ("q", "k", "v", "o")
@@ -22,11 +24,41 @@ LEGACY_LAYER_TYPES = {"attention": "full_attention", "mamba": "linear_attention"
 def head_dim(config: Config, heads: int, hidden: int) -> int:
     """``head_dim`` where the key has a value, else ``hidden / heads``, which must divide."""
     given = config.optional_size("head_dim")
-    if given is not None:
-        return given
+    return even_heads(config, heads, hidden) if given is None else given
+
+
+def even_heads(config: Config, heads: int, hidden: int) -> int:
+    """``hidden / heads``, which must divide."""
     if hidden % heads:
         config.invalid("num_attention_heads", f"hidden_size {hidden} does not divide by {heads} heads")
     return hidden // heads
+
+
+def multi_head(config: Config, heads: int, hidden: int, **features: Any) -> dict[str, Any]:
+    """Attention with a KV head a query head, all together as wide as the hidden state, as fields of `Attention`."""
+    fields = {"heads": heads, "kv_heads": heads, "head_dim": even_heads(config, heads, hidden)}
+    return {**fields, **features}
+
+
+def switched(config: Config, key: str, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """`parts` where the flag `key` is set (absent from file and class: unset), else nothing: for biases."""
+    return parts if config.flag(key, default=False) else ()
+
+
+def rotary_dim(config: Config, head_dim: int, *names: str, default: float = 1.0) -> int | None:
+    """Rotated elements of a head, ``partial_rotary_factor * head_dim``; None where all of it rotates.
+
+    The factor stands in ``rope_parameters`` (formerly ``rope_scaling``) or beside it.
+    """
+    rope = config.data.get("rope_parameters") or config.data.get("rope_scaling")
+    factor = rope.get("partial_rotary_factor") if isinstance(rope, dict) else None
+    if factor is None:
+        factor = config.number(*(names or ("partial_rotary_factor",)), default=default)
+    if factor is None or factor == 1:
+        return None
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 <= factor < 1:
+        config.invalid("partial_rotary_factor", f"the rotated part of a head must be between 0 and 1, not {factor!r}")
+    return int(head_dim * factor)
 
 
 def attention(config: Config, **features: Any) -> dict[str, Any]:
@@ -60,7 +92,7 @@ def attention_part(config: Config, fields: dict[str, Any]) -> Attention:
     return make(config, Attention, fields)
 
 
-def make(config: Config, part: type[Any], fields: dict[str, Any]) -> Any:
+def make(config: Config, part: type[PartType], fields: dict[str, Any]) -> PartType:
     """A description part; sizes that contradict each other are the file's mistake."""
     from pydantic import ValidationError
 
@@ -96,9 +128,7 @@ def layer_count(config: Config, *keys: str) -> int:
     return layers
 
 
-def layer_types(
-    config: Config, valid: Sequence[str], default: Callable[[int], list[str]], *keys: str
-) -> list[str]:
+def layer_types(config: Config, valid: Sequence[str], default: Callable[[int], list[str]], *keys: str) -> list[str]:
     """The kind of each layer: the list ``layer_types`` (or under `keys`), or `default` of the number of layers.
 
     Older files say ``attention`` and ``mamba`` where newer ones say ``full_attention`` and ``linear_attention``.
@@ -115,17 +145,56 @@ def layer_types(
     return types
 
 
+def sliding_every(period: int) -> Callable[[int], list[str]]:
+    """Layer types in which each `period`-th layer attends to everything and the others slide."""
+    return lambda layers: ["sliding_attention" if (index + 1) % period else "full_attention" for index in range(layers)]
+
+
+def sliding_layers(
+    config: Config,
+    types: Sequence[str],
+    fields: dict[str, Any],
+    window: int | None,
+    *,
+    full: dict[str, Any] | None = None,
+    **block: Any,
+) -> dict[str, Any]:
+    """``blocks`` and ``layers`` of a stack whose layers see everything or slide, in the order of `types`.
+
+    Args:
+        config: the configuration, for errors.
+        types: ``full_attention`` or ``sliding_attention``, one a layer.
+        fields: attention's fields that both kinds share.
+        window: the sliding layers' window.
+        full: what differs in the full layers.
+        block: the rest of each block: feed-forward, norms.
+    """
+    if window is None and "sliding_attention" in types:
+        config.invalid("sliding_window", "layers slide (layer_types), but no sliding_window is in use")
+    variants = {
+        "full_attention": ("full", {**fields, **(full or {})}),
+        "sliding_attention": ("sliding", {**fields, "window": window}),
+    }
+    blocks = {
+        kind: (name, Block(mixer=(attention_part(config, attention_fields),), **block))
+        for kind, (name, attention_fields) in variants.items()
+        if kind in types
+    }
+    return layered([blocks[kind] for kind in types])
+
+
 def decoder(config: Config, stack: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """The fields of a decoder-only `ModelSpec` around its layers: hidden size, embedding, positions."""
+    """The fields of a decoder-only `ModelSpec` around its layers: hidden size, embedding, positions.
+
+    What `fields` (and its ``embedding``) name is not read from llama's keys.
+    """
+    named = fields.pop("embedding", {})
     embedding = {
-        "vocab_size": config.size("vocab_size"),
-        "tied": config.flag("tie_word_embeddings", default=True),
-        **fields.pop("embedding", {}),
+        "vocab_size": named["vocab_size"] if "vocab_size" in named else config.size("vocab_size"),
+        "tied": named["tied"] if "tied" in named else config.flag("tie_word_embeddings", default=True),
     }
-    return {
-        "hidden_size": config.size("hidden_size"),
-        "embedding": embedding,
-        "max_positions": config.optional_size("max_position_embeddings"),
-        **stack,
-        **fields,
-    }
+    if "hidden_size" not in fields:
+        fields["hidden_size"] = config.size("hidden_size")
+    if "max_positions" not in fields:
+        fields["max_positions"] = config.optional_size("max_position_embeddings")
+    return {"embedding": {**embedding, **named}, **stack, **fields}
