@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from capplan.describe.config import Config
 
 FAMILIES: dict[str, str] = {
+    "bamba": "hybrid_mamba:bamba",
+    "falcon_h1": "hybrid_mamba:falcon_h1",
+    "falcon_mamba": "mamba:mamba",
+    "granitemoehybrid": "hybrid_mamba:granitemoehybrid",
+    "jamba": "hybrid_mamba:jamba",
+    "lfm2": "lfm2:lfm2",
+    "lfm2_moe": "lfm2:lfm2_moe",
+    "mamba": "mamba:mamba",
+    "mamba2": "mamba:mamba2",
     "llama": "llama:llama",
     "mistral": "llama:mistral",
     "qwen2": "llama:qwen2",
