@@ -143,7 +143,9 @@ def _hydrate(kind: Any, value: Any) -> Any:
         if value not in arguments:
             raise ValueError(f"must be one of {', '.join(map(str, arguments))}, not {value!r}")
         return value
-    if kind is not Any and not (isinstance(value, kind) or (kind is float and isinstance(value, int))):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is not Any and not isinstance(value, kind):
         raise ValueError(f"must be {kind.__name__}, not {value!r}")
     return value
 
