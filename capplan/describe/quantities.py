@@ -72,9 +72,7 @@ MOST_FLOPS = 10**21
 
 def parse_tokens(text: str, flag: str = "", *, least: int = 1) -> int:
     """A number of tokens: ``4096``, ``32k`` (= 32,768), ``128K``, ``1M`` (= 1,048,576)."""
-    return _whole(
-        _quantity(text, TOKEN_MULTIPLES, flag, "32768, 32k or 1M"), text, flag, least, MOST_TOKENS, "tokens"
-    )
+    return _whole(_quantity(text, TOKEN_MULTIPLES, flag, "32768, 32k or 1M"), text, flag, least, MOST_TOKENS, "tokens")
 
 
 def parse_parameters(text: str, flag: str = "", *, least: int = 1) -> int:
@@ -119,9 +117,7 @@ def parse_list(text: str, parse: Callable[[str, str], T], flag: str = "") -> lis
     """A list with commas, each item read by `parse`: ``8k,64k``."""
     items = [item.strip() for item in text.split(",")]
     if not all(items):
-        raise UsageError(
-            f"{shown(text)} has an empty item", where=flag, hint="separate the items by single commas"
-        )
+        raise UsageError(f"{shown(text)} has an empty item", where=flag, hint="separate the items by single commas")
     if len(items) > 10_000:
         raise UsageError(f"the list has {len(items)} items; at most 10000 are taken", where=flag)
     return [parse(item, flag) for item in items]
@@ -139,9 +135,7 @@ def _quantity(
     stripped = text.strip()
     match = _NUMBER.match(stripped) if len(stripped) <= _MOST_CHARACTERS else None
     if match is None:
-        raise UsageError(
-            f"{shown(text)} is not a quantity{_why(stripped)}", where=flag, hint=f"write {examples}"
-        )
+        raise UsageError(f"{shown(text)} is not a quantity{_why(stripped)}", where=flag, hint=f"write {examples}")
     unit = stripped[match.end() :].strip()
     _refuse_bits(unit, text, flag)
     multiple = multiples.get(unit.lower() if unit else bare)
@@ -169,9 +163,7 @@ def _refuse_bits(unit: str, text: str, flag: str) -> None:
         raise UsageError(f"{shown(text)}: {unit} could be bits or bytes", where=flag, hint=hint)
 
 
-def _bounded(
-    value: Fraction, text: str, flag: str, least: int | Fraction, most: int | Fraction, unit: str
-) -> Fraction:
+def _bounded(value: Fraction, text: str, flag: str, least: int | Fraction, most: int | Fraction, unit: str) -> Fraction:
     suffix = f" {unit}" if unit else ""
     if value < least:
         raise UsageError(f"{shown(text)} is too small: at least {_plain(least)}{suffix}", where=flag)

@@ -213,7 +213,7 @@ BAD = [
 BAD += ["1..2", "1,5", "0x10", "1_000", "ten", "5 parsecs", "٣", "1\x00", "1\n2", "k", "1e400GB", "--1"]
 
 
-@pytest.mark.parametrize("parse", (*PARSERS, q.parse_flops))
+@pytest.mark.parametrize("parse", [*PARSERS, q.parse_flops])
 @pytest.mark.parametrize("text", BAD)
 def test_bad_text_is_a_usage_error(parse: object, text: str) -> None:
     with pytest.raises(UsageError) as caught:
