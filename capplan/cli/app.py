@@ -1,0 +1,92 @@
+"""The command ``capplan``: finds the one module that answers, and turns every mistake into one clear block."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "kv": ("kv", "Bytes of the KV cache and states."),
+    "weights": ("weights", "Parameters and bytes of the weights."),
+    "attention-pairs": ("attention_pairs", "Query-key pairs with and without a KV cache."),
+    "models": ("models", "List, show, import and validate model descriptions."),
+    "gpus": ("gpus", "List, show and validate GPU descriptions."),
+}
+"""Every command: the module in `capplan.cli` that holds it, and what it does. Only the one asked for is imported."""
+
+
+def main() -> None:
+    """The console entry point."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; nothing but a bug escapes as an exception."""
+    arguments = list(arguments)
+    if arguments in (["--version"], ["-V"]):
+        from capplan import __version__
+
+        print(f"capplan {__version__}")
+        return 0
+    as_json, debug = "--json" in arguments, "--debug" in arguments
+    from capplan.errors import CapplanError, UsageError
+
+    try:
+        return _invoke(arguments)
+    except CapplanError as error:
+        return _report(error, as_json)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        _silence_stdout()
+        return 0
+    except Exception as error:
+        usage = _usage_message(error)
+        if usage is not None:
+            return _report(UsageError(usage[0], where=usage[1], hint=usage[2]), as_json)
+        if type(error).__name__ == "Abort":
+            return 130
+        if debug:
+            raise
+        print(f"bug: {type(error).__name__}: {error} (run with --debug for the traceback)", file=sys.stderr)
+        return 70
+
+
+def _invoke(arguments: list[str]) -> int:
+    from capplan.cli.group import build
+
+    code = build(COMMANDS).main(args=arguments, prog_name="capplan", standalone_mode=False)
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
+
+
+def _report(error: Any, as_json: bool) -> int:
+    from capplan.cli.output import print_error
+
+    print_error(error, json=as_json)
+    return int(error.exit_code)
+
+
+def _usage_message(error: Exception) -> tuple[str, str, str] | None:
+    """What the argument parser found wrong, where, and a hint; None when the error is not the parser's."""
+    if not hasattr(error, "format_message") or not hasattr(error, "ctx"):
+        return None
+    context = error.ctx
+    command = context.command_path if context is not None else "capplan"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return "nothing was asked", command, f"{command} --help"
+    near = [name for name in getattr(error, "possibilities", None) or []]
+    option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "name", None)
+    where = f"{command}: {option}" if option else command
+    message = str(error.format_message()).split(" Did you mean")[0].rstrip(".")
+    hint = f"did you mean {', '.join(near)}?" if near else f"{command} --help"
+    return message[:1].lower() + message[1:], where, hint
+
+
+def _silence_stdout() -> None:
+    """The reader of the pipe has gone: let the interpreter's last flush fall into nothing."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

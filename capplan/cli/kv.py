@@ -1,0 +1,67 @@
+"""``capplan kv``: bytes of the KV cache and states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from capplan.cli.options import IgnoreKey, Model, ModelsDir, TensorParallel
+from capplan.cli.output import answers
+from capplan.describe.quantities import parse_integer, parse_list, parse_tokens
+from capplan.questions.answer import Answer
+from capplan.questions.kv import KvTable, kv, kv_table
+from capplan.report.tables import View
+from capplan.report.views.kv import kv_table_view, kv_view
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_PARSERS = {"seq": parse_tokens, "source_seq": parse_tokens, "kv_cache_dtype": lambda text, flag: text}
+
+
+def _view(answer: Answer[Any]) -> View:
+    return kv_table_view(answer) if isinstance(answer.result, KvTable) else kv_view(answer)
+
+
+@app.command("kv")
+@answers(_view)
+def command(
+    seq: Annotated[str, typer.Option("--seq", help="Tokens in the context: 4096, 8k, 1M.")],
+    model: Model = None,
+    batch: Annotated[str, typer.Option("--batch", help="Sequences.")] = "1",
+    kv_cache_dtype: Annotated[str, typer.Option("--kv-cache-dtype", help="bf16, fp16, fp32, fp8 or int8.")] = "bf16",
+    tensor_parallel_size: TensorParallel = "1",
+    source_seq: Annotated[Optional[str], typer.Option("--source-seq", help="Tokens of an encoder's input [--seq].")] = None,
+    images: Annotated[Optional[str], typer.Option("--images", help="Images a sequence.")] = None,
+    image_tokens: Annotated[Optional[str], typer.Option("--image-tokens", help="Tokens of one image.")] = None,
+    layers: Annotated[Optional[str], typer.Option("--layers", help="L, without a model.")] = None,
+    kv_heads: Annotated[Optional[str], typer.Option("--kv-heads", help="Hkv, without a model.")] = None,
+    head_dim: Annotated[Optional[str], typer.Option("--head-dim", help="D, without a model.")] = None,
+    models_dir: ModelsDir = [],
+    ignore_key: IgnoreKey = [],
+) -> Answer[Any]:
+    """Bytes of the KV cache and states of a model, per layer group.
+
+    Every factor may be a list with commas: the answer is then a table.
+    """
+    given = {
+        "layers": layers,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "seq": seq,
+        "batch": batch,
+        "kv_cache_dtype": kv_cache_dtype,
+        "tensor_parallel_size": tensor_parallel_size,
+        "source_seq": source_seq,
+        "images": images,
+        "image_tokens": image_tokens,
+    }
+    factors: dict[str, list[Any]] = {
+        name: parse_list(text, _PARSERS.get(name, parse_integer), f"--{name.replace('_', '-')}")
+        for name, text in given.items()
+        if text is not None
+    }
+    if all(len(values) == 1 for values in factors.values()):
+        single = {name: values[0] for name, values in factors.items()}
+        return kv(model, **single, models_dirs=models_dir, ignore_keys=ignore_key)
+    return kv_table(model, factors=factors, models_dirs=models_dir, ignore_keys=ignore_key)

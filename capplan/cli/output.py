@@ -1,0 +1,132 @@
+"""The way out for every command: one place that prints answers and errors, and knows the exit codes."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from capplan.errors import CapplanError, UsageError
+
+if TYPE_CHECKING:
+    from capplan.questions.answer import Answer
+    from capplan.report.tables import View
+
+_PANEL = "Output"
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """How the user wants to see the answer."""
+
+    json: bool = False
+    explain: bool = False
+    csv: bool = False
+    markdown: bool = False
+    no_color: bool = False
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_PANEL)]
+Explain = Annotated[bool, typer.Option("--explain", help="Show the working.", rich_help_panel=_PANEL)]
+Csv = Annotated[bool, typer.Option("--csv", help="Print the table as CSV, in base units.", rich_help_panel=_PANEL)]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.", rich_help_panel=_PANEL)]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colours.", rich_help_panel=_PANEL)]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug.", rich_help_panel=_PANEL)]
+
+_OUTPUT_PARAMETERS = [
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+    for name, annotation in (
+        ("json", Json),
+        ("explain", Explain),
+        ("csv", Csv),
+        ("markdown", Markdown),
+        ("no_color", NoColor),
+        ("debug", Debug),
+    )
+]
+
+
+def answers(view: Callable[[Answer[Any]], View]) -> Callable[[Callable[..., Answer[Any]]], Callable[..., None]]:
+    """Turn a function that returns an `Answer` into a command that prints it, with the output flags added."""
+
+    def decorate(question: Callable[..., Answer[Any]]) -> Callable[..., None]:
+        signature = inspect.signature(question, eval_str=True)
+
+        def command(**arguments: Any) -> None:
+            arguments.pop("debug")
+            options = OutputOptions(**{name: arguments.pop(name) for name in vars(OutputOptions())})
+            print_answer(question(**arguments), view, options)
+
+        parameters = [*signature.parameters.values(), *_OUTPUT_PARAMETERS]
+        keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        command.__signature__ = signature.replace(parameters=keyword, return_annotation=None)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
+        command.__name__ = question.__name__
+        command.__doc__ = question.__doc__
+        return command
+
+    return decorate
+
+
+def print_answer(answer: Answer[Any], view: Callable[[Answer[Any]], View], options: OutputOptions) -> None:
+    """Print an answer in the form that was asked for."""
+    if options.json:
+        from capplan.report.document import answer_document, to_json
+
+        print(to_json(answer_document(answer, explain=options.explain)))
+        return
+    from dataclasses import replace
+
+    from capplan.report import tables
+
+    shown = view(answer)
+    if options.csv or options.markdown:
+        if shown.main is None:
+            raise UsageError("this answer is not a table", where="--csv" if options.csv else "--markdown", hint="--json")
+        print(tables.to_csv(shown.main) if options.csv else tables.to_markdown(shown.main))
+        return
+    if options.explain and answer.explanation:
+        from capplan.report.explain import explanation_table
+
+        shown = replace(shown, sections=(*shown.sections, explanation_table(answer.explanation)))
+    notes = [("warning", text) for text in answer.warnings] + [("assumed", text) for text in answer.assumptions]
+    if options.explain:
+        notes += [("source", text) for text in answer.sources]
+    if wants_terminal():
+        tables.print_rich(shown, notes, color=wants_color(options.no_color))
+        return
+    print(tables.to_text(shown))
+    if notes:
+        print("\n" + "\n".join(f"{label}: {text}" for label, text in notes))
+
+
+def wants_terminal() -> bool:
+    """Whether a person reads the output on a terminal (or asked for its looks)."""
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def wants_color(no_color: bool) -> bool:
+    """Whether colours are wanted: ``--no-color`` and ``NO_COLOR`` switch them off."""
+    return not no_color and not os.environ.get("NO_COLOR")
+
+
+def print_error(error: CapplanError, *, json: bool) -> None:
+    """One block: what is wrong, where, how to mend it."""
+    if json:
+        from capplan.report.document import error_document, to_json
+
+        print(to_json(error_document(error)))
+        return
+    lines = [f"error: {error.message}"]
+    if error.where:
+        lines.append(f"  where: {error.where}")
+    if error.hint:
+        lines.append(f"  hint:  {error.hint}")
+    print("\n".join(lines), file=sys.stderr)

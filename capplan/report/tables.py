@@ -1,0 +1,163 @@
+"""An answer as sections for people: facts and tables, in the terminal, in a pipe, as CSV or as Markdown.
+
+A table keeps the raw values; each column knows how to show its own. Rich draws them on a terminal; in a pipe the same
+cells are aligned plain text, and neither needs the other.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from capplan.report.units import show_bytes, show_count, show_integer, show_seconds
+
+Show = Callable[[Any], str]
+
+SHOWN_AS: dict[str, Show] = {
+    "text": str,
+    "bytes": show_bytes,
+    "count": show_count,
+    "integer": show_integer,
+    "seconds": show_seconds,
+    "ratio": lambda value: f"{value:.2f}",
+    "percent": lambda value: f"{100 * value:.1f} %",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its title, the name of its raw values in CSV, and how a value is shown."""
+
+    title: str
+    name: str
+    kind: str = "text"
+
+    def show(self, value: Any) -> str:
+        """A value as people read it; what is unknown is a dash."""
+        return "–" if value is None else SHOWN_AS[self.kind](value)
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the column is aligned to the right."""
+        return self.kind != "text"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of raw values under columns."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+
+    def cells(self) -> list[list[str]]:
+        """Every row as shown."""
+        return [[column.show(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A few named values, one a line."""
+
+    pairs: Sequence[tuple[str, str]]
+    title: str = ""
+
+
+Section = Table | Facts
+
+
+@dataclass(frozen=True)
+class View:
+    """An answer for people: a headline, and sections; `main` is the table that CSV and Markdown carry."""
+
+    headline: str
+    sections: Sequence[Section] = field(default_factory=tuple)
+
+    @property
+    def main(self) -> Table | None:
+        """The first table."""
+        return next((section for section in self.sections if isinstance(section, Table)), None)
+
+
+def to_csv(table: Table) -> str:
+    """Raw values in base units, RFC 4180."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([column.name for column in table.columns])
+    writer.writerows([["" if value is None else value for value in row] for row in table.rows])
+    return buffer.getvalue().rstrip("\n")
+
+
+def to_markdown(table: Table) -> str:
+    """A pipe table with the shown values."""
+    lines = ["| " + " | ".join(column.title for column in table.columns) + " |"]
+    lines.append("|" + "|".join("--:" if column.numeric else "---" for column in table.columns) + "|")
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table.cells()]
+    return "\n".join(lines)
+
+
+def to_text(view: View) -> str:
+    """Aligned plain text, for a pipe."""
+    blocks = [view.headline]
+    for section in view.sections:
+        lines = [section.title] if section.title else []
+        if isinstance(section, Facts):
+            width = max((len(name) for name, _ in section.pairs), default=0)
+            lines += [f"{name:<{width}}  {value}" for name, value in section.pairs]
+        else:
+            lines += _aligned(section)
+        blocks.append("\n".join(lines))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _aligned(table: Table) -> list[str]:
+    cells = [[column.title for column in table.columns], *table.cells()]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(table.columns))]
+    lines = []
+    for row in cells:
+        parts = [
+            f"{cell:>{width}}" if column.numeric else f"{cell:<{width}}"
+            for cell, width, column in zip(row, widths, table.columns, strict=True)
+        ]
+        lines.append("  ".join(parts).rstrip())
+    return lines
+
+
+def print_rich(view: View, notes: Sequence[tuple[str, str]], *, color: bool) -> None:
+    """Draw a view on the terminal."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    console = Console(no_color=not color, highlight=False)
+    if view.headline:
+        console.print(Text(view.headline, style="bold"))
+    for section in view.sections:
+        console.print()
+        if section.title:
+            console.print(Text(section.title, style="bold"))
+        if isinstance(section, Facts):
+            grid = RichTable.grid(padding=(0, 2))
+            for name, value in section.pairs:
+                grid.add_row(Text(name, style="cyan"), Text(value))
+            console.print(grid)
+            continue
+        drawn = RichTable(box=_box(), header_style="cyan", pad_edge=False)
+        for column in section.columns:
+            drawn.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
+        for row in section.cells():
+            drawn.add_row(*(Text(cell) for cell in row))
+        console.print(drawn)
+    if notes:
+        console.print()
+    for label, note in notes:
+        console.print(Text.assemble((f"{label}: ", "yellow" if label == "warning" else "dim"), (note, "dim")))
+
+
+def _box() -> Any:
+    from rich import box
+
+    return box.SIMPLE_HEAD
