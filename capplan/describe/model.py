@@ -308,6 +308,7 @@ class SharedExperts(Part):
     """A sigmoid gate on their output, from a projection of the hidden state to one value."""
     latent: bool = False
     """They act on the latent of the routed experts instead of the hidden state."""
+    bias: tuple[Bias, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

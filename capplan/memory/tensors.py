@@ -456,7 +456,7 @@ def mixture_of_experts(ffn: MixtureOfExperts, hidden: int) -> list[Tensor]:
         for tensor in dense(expert, inside, name="mlp.experts.*", component="experts_routed")
     ]
     if ffn.shared:
-        shared = Dense(intermediate_size=ffn.shared.intermediate_size, gated=ffn.gated, bias=())
+        shared = Dense(intermediate_size=ffn.shared.intermediate_size, gated=ffn.gated, bias=ffn.shared.bias)
         width = inside if ffn.shared.latent else hidden
         tensors += dense(shared, width, name="mlp.shared_experts", component="experts_shared")
         if ffn.shared.gate:
@@ -493,13 +493,16 @@ def _block_tensors(block_key: _Frozen, stack_key: _Frozen) -> tuple[Tensor, ...]
         tensors += dense(ffn, hidden) if isinstance(ffn, Dense) else mixture_of_experts(ffn, hidden)
     tensors += norm_tensors("norms", stack, block.norms)
     tensors += extra_tensors(block.tensors)
-    tensors += [replace(tensor, trained=False) for tensor in extra_tensors(block.buffers)]
+    tensors += [replace(tensor, trained=False, linear=False) for tensor in extra_tensors(block.buffers)]
     return tuple(tensors)
 
 
 def extra_tensors(named: dict[str, tuple[int, ...]]) -> list[Tensor]:
-    """The tensors that a description lists by name: matrices count as linear maps."""
-    return [Tensor(name, "other", tuple(shape), linear=len(shape) == 2) for name, shape in named.items()]
+    """The tensors that a description lists by name: a matrix called ``weight`` counts as a linear map."""
+    return [
+        Tensor(name, "other", tuple(shape), linear=len(shape) == 2 and name.endswith(".weight"))
+        for name, shape in named.items()
+    ]
 
 
 def stack_tensors(stack: Stack) -> tuple[Tensor, ...]:

@@ -55,7 +55,7 @@ def model_tensors(spec: ModelSpec) -> Iterator[tuple[Tensor, int, str]]:
 
 
 def mtp_tensors(spec: ModelSpec) -> Iterator[tuple[Tensor, int, str]]:
-    """(tensor, layers, ``mtp``) for the MTP layers, with the copies of embedding and head that they bring."""
+    """(tensor, layers, ``mtp``) for the MTP layers, with the copies of embedding and head that each brings."""
     if spec.mtp is None:
         return
     for tensor, layers in each_tensor(spec.mtp):
@@ -65,7 +65,7 @@ def mtp_tensors(spec: ModelSpec) -> Iterator[tuple[Tensor, int, str]]:
     for name, copied in copies:
         if copied:
             table = next((tensor for tensor in tables if tensor.name == name), tables[0])
-            yield table, 1, "mtp"
+            yield table, spec.mtp.depth, "mtp"
 
 
 def count_parameters(spec: ModelSpec) -> ParameterCount:
