@@ -182,8 +182,9 @@ class GatedDeltaNet(Part):
     value_dim: Size
     conv_kernel: Size
     state_dtype: Dtype = "fp32"
-    separate_convolutions: bool = False
-    """q, k and v have a convolution each instead of one over all (OLMo hybrid)."""
+    projections: Literal["fused", "split", "separate"] = "fused"
+    """Matrices: q, k, v and gate in one, beta and decay in another (Qwen3-Next); q, k, v in one and gate, beta, decay
+    each in its own (Qwen3.5); each in its own (OLMo hybrid). Their sizes are the same, their names are not."""
     output_gate: bool = True
 
 

@@ -201,16 +201,12 @@ def latent_attention(mixer: LatentAttention, hidden: int) -> list[Tensor]:
         tensors.append(vector(f"{name}.q_a_layernorm.weight", "attention", rank))
         tensors += linear(f"{name}.q_b_proj", "attention", queries, rank, split=by_head)
     latent = mixer.kv_lora_rank
-    tensors += linear(
-        f"{name}.kv_a_proj_with_mqa", "attention", mixer.latent_dim, hidden, bias="kv_a" in mixer.bias
-    )
+    tensors += linear(f"{name}.kv_a_proj_with_mqa", "attention", mixer.latent_dim, hidden, bias="kv_a" in mixer.bias)
     tensors.append(vector(f"{name}.kv_a_layernorm.weight", "attention", latent))
     rows = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
     tensors += linear(f"{name}.kv_b_proj", "attention", rows, latent, split=by_head)
     columns = heads * mixer.v_head_dim
-    tensors += linear(
-        f"{name}.o_proj", "attention", hidden, columns, bias="o" in mixer.bias, split=Split(1, heads)
-    )
+    tensors += linear(f"{name}.o_proj", "attention", hidden, columns, bias="o" in mixer.bias, split=Split(1, heads))
     if mixer.output_gate == "full":
         tensors += linear(f"{name}.g_proj", "attention", columns, hidden, split=by_head)
     if mixer.indexer:
@@ -226,9 +222,7 @@ def cross_attention(mixer: CrossAttention, hidden: int) -> list[Tensor]:
     tensors = linear(f"{name}.q_proj", "attention", heads * dim, hidden, bias="q" in mixer.bias, split=by_head)
     tensors += linear(f"{name}.k_proj", "attention", kv_heads * dim, source, bias="k" in mixer.bias, split=by_kv)
     tensors += linear(f"{name}.v_proj", "attention", kv_heads * dim, source, bias="v" in mixer.bias, split=by_kv)
-    tensors += linear(
-        f"{name}.o_proj", "attention", hidden, heads * dim, bias="o" in mixer.bias, split=Split(1, heads)
-    )
+    tensors += linear(f"{name}.o_proj", "attention", hidden, heads * dim, bias="o" in mixer.bias, split=Split(1, heads))
     if mixer.qk_norm == "head":
         tensors += [vector(f"{name}.{part}.weight", "attention", dim) for part in ("q_norm", "k_norm")]
     return tensors
@@ -247,9 +241,7 @@ def compressed_attention(mixer: CompressedAttention, hidden: int) -> list[Tensor
     tensors.append(vector(f"{name}.kv_norm.weight", "attention", dim))
     groups, output_rank = mixer.o_groups, mixer.o_lora_rank
     group_rows = groups * output_rank
-    tensors += linear(
-        f"{name}.o_a_proj", "attention", group_rows, heads * dim // groups, split=Split(0, groups)
-    )
+    tensors += linear(f"{name}.o_a_proj", "attention", group_rows, heads * dim // groups, split=Split(0, groups))
     tensors += linear(f"{name}.o_b_proj", "attention", hidden, group_rows, split=Split(1, groups))
     if mixer.rate:
         tensors += compressor(f"{name}.compressor", "attention", hidden, dim, mixer.rate, mixer.overlap)
@@ -277,25 +269,36 @@ def gated_delta_net(mixer: GatedDeltaNet, hidden: int) -> list[Tensor]:
     name, heads = "linear_attn", mixer.value_heads
     keys, values = mixer.key_heads * mixer.key_dim, heads * mixer.value_dim
     by_key, by_value = Split(0, mixer.key_heads), Split(0, heads)
-    wide = values * (2 if mixer.output_gate else 1)
-    if mixer.separate_convolutions:
-        tensors = linear(f"{name}.q_proj", "linear_mixer", keys, hidden, split=by_key)
-        tensors += linear(f"{name}.k_proj", "linear_mixer", keys, hidden, split=by_key)
-        tensors += linear(f"{name}.v_proj", "linear_mixer", values, hidden, split=by_value)
-        if mixer.output_gate:
-            tensors += linear(f"{name}.g_proj", "linear_mixer", values, hidden, split=by_value)
-        tensors += linear(f"{name}.a_proj", "linear_mixer", heads, hidden, split=by_value)
-        tensors += linear(f"{name}.b_proj", "linear_mixer", heads, hidden, split=by_value)
-    else:
-        tensors = linear(f"{name}.in_proj_qkvz", "linear_mixer", 2 * keys + wide, hidden, split=by_key)
-        tensors += linear(f"{name}.in_proj_ba", "linear_mixer", 2 * heads, hidden, split=by_key)
+    gate = values if mixer.output_gate else 0
+    matrices: dict[str, list[tuple[str, int, Split]]] = {
+        "fused": [("in_proj_qkvz", 2 * keys + values + gate, by_key), ("in_proj_ba", 2 * heads, by_key)],
+        "split": [
+            ("in_proj_qkv", 2 * keys + values, by_key),
+            ("in_proj_z", gate, by_value),
+            ("in_proj_b", heads, by_value),
+            ("in_proj_a", heads, by_value),
+        ],
+        "separate": [
+            ("q_proj", keys, by_key),
+            ("k_proj", keys, by_key),
+            ("v_proj", values, by_value),
+            ("g_proj", gate, by_value),
+            ("b_proj", heads, by_value),
+            ("a_proj", heads, by_value),
+        ],
+    }
+    tensors: list[Tensor] = []
+    for part, rows, split in matrices[mixer.projections]:
+        if rows:
+            tensors += linear(f"{name}.{part}", "linear_mixer", rows, hidden, split=split)
+    norm, out = ("o_norm", "o_proj") if mixer.projections == "separate" else ("norm", "out_proj")
     tensors += [
         vector(f"{name}.conv1d.weight", "linear_mixer", 2 * keys + values, 1, mixer.conv_kernel, split=by_key),
         vector(f"{name}.dt_bias", "linear_mixer", heads, split=by_value),
         vector(f"{name}.A_log", "linear_mixer", heads, split=by_value),
-        vector(f"{name}.norm.weight", "linear_mixer", mixer.value_dim),
+        vector(f"{name}.{norm}.weight", "linear_mixer", mixer.value_dim),
     ]
-    return tensors + linear(f"{name}.out_proj", "linear_mixer", hidden, values, split=Split(1, heads))
+    return tensors + linear(f"{name}.{out}", "linear_mixer", hidden, values, split=Split(1, heads))
 
 
 def kimi_delta_attention(mixer: KimiDeltaAttention, hidden: int) -> list[Tensor]:
@@ -338,9 +341,7 @@ def mamba(mixer: Mamba, hidden: int) -> list[Tensor]:
     """In-projection to x and z, a convolution, x to (dt, B, C), dt back to the inner width, A, D, out-projection."""
     name, inner, state, rank = "mixer", mixer.inner, mixer.state, mixer.dt_rank
     by_channel = Split(0, inner)
-    tensors = linear(
-        f"{name}.in_proj", "linear_mixer", 2 * inner, hidden, bias=mixer.projection_bias, split=by_channel
-    )
+    tensors = linear(f"{name}.in_proj", "linear_mixer", 2 * inner, hidden, bias=mixer.projection_bias, split=by_channel)
     tensors.append(vector(f"{name}.conv1d.weight", "linear_mixer", inner, 1, mixer.conv_kernel, split=by_channel))
     if mixer.conv_bias:
         tensors.append(vector(f"{name}.conv1d.bias", "linear_mixer", inner, split=by_channel))
@@ -399,9 +400,7 @@ def short_convolution(mixer: ShortConvolution, hidden: int) -> list[Tensor]:
     tensors.append(vector("conv.conv.weight", "linear_mixer", hidden, 1, mixer.conv_kernel, split=by_channel))
     if mixer.bias:
         tensors.append(vector("conv.conv.bias", "linear_mixer", hidden, split=by_channel))
-    return tensors + linear(
-        "conv.out_proj", "linear_mixer", hidden, hidden, bias=mixer.bias, split=Split(1, hidden)
-    )
+    return tensors + linear("conv.out_proj", "linear_mixer", hidden, hidden, bias=mixer.bias, split=Split(1, hidden))
 
 
 MIXER_TENSORS: dict[type, Callable[[Any, int], list[Tensor]]] = {
@@ -419,17 +418,13 @@ MIXER_TENSORS: dict[type, Callable[[Any, int], list[Tensor]]] = {
 }
 
 
-def dense(
-    ffn: Dense, hidden: int, *, name: str = "mlp", component: Component = "mlp"
-) -> list[Tensor]:
+def dense(ffn: Dense, hidden: int, *, name: str = "mlp", component: Component = "mlp") -> list[Tensor]:
     """Up ``I x H``, gate ``I x H`` where gated, down ``H x I``."""
     width = ffn.intermediate_size
     parts = ("gate", "up") if ffn.gated else ("up",)
     tensors: list[Tensor] = []
     for part in parts:
-        tensors += linear(
-            f"{name}.{part}_proj", component, width, hidden, bias=part in ffn.bias, split=Split(0, width)
-        )
+        tensors += linear(f"{name}.{part}_proj", component, width, hidden, bias=part in ffn.bias, split=Split(0, width))
     return tensors + linear(
         f"{name}.down_proj", component, hidden, width, bias="down" in ffn.bias, split=Split(1, width)
     )
@@ -526,9 +521,7 @@ def embedding_tensors(spec: ModelSpec) -> tuple[Tensor, ...]:
         rows, columns = table.vocab_size, table.size * spec.depth
         tensors.append(Tensor("embed_tokens_per_layer.weight", "embedding", (rows, columns), split=Split(0, rows)))
     if embedding.head and not embedding.tied:
-        tensors.append(
-            Tensor("lm_head.weight", "head", (embedding.vocab_size, width), split=by_token, linear=True)
-        )
+        tensors.append(Tensor("lm_head.weight", "head", (embedding.vocab_size, width), split=by_token, linear=True))
     if embedding.head and embedding.head_bias:
         tensors.append(vector("lm_head.bias", "head", embedding.vocab_size, split=by_token))
     return tuple(tensors)
