@@ -55,6 +55,17 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
+    if arguments and arguments[0] in COMMANDS:
+        from importlib import import_module
+
+        from capplan.cli.quick import quick
+
+        command = getattr(import_module(f"capplan.cli.{COMMANDS[arguments[0]][0]}"), "command", None)
+        plain = quick(command, arguments[1:]) if command is not None else None
+        if command is not None and plain is not None:
+            command(**plain)
+            sys.stdout.flush()
+            return 0
     from capplan.cli.group import build
 
     code = build(COMMANDS).main(args=arguments, prog_name="capplan", standalone_mode=False)
@@ -80,7 +91,7 @@ def _usage_message(error: Exception) -> tuple[str, str, str] | None:
     near = [name for name in getattr(error, "possibilities", None) or []]
     option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "name", None)
     where = f"{command}: {option}" if option else command
-    message = str(error.format_message()).split(" Did you mean")[0].rstrip(".")
+    message = str(error.format_message()).split(" Did you mean")[0].split(" (Possible")[0].rstrip(".")
     hint = f"did you mean {', '.join(near)}?" if near else f"{command} --help"
     return message[:1].lower() + message[1:], where, hint
 

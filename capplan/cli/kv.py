@@ -11,8 +11,9 @@ from capplan.cli.output import answers
 from capplan.describe.quantities import parse_integer, parse_list, parse_tokens
 from capplan.questions.answer import Answer
 from capplan.questions.kv import KvTable, kv, kv_table
-from capplan.report.tables import View
-from capplan.report.views.kv import kv_table_view, kv_view
+
+if TYPE_CHECKING:
+    from capplan.report.tables import View
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -20,6 +21,8 @@ _PARSERS = {"seq": parse_tokens, "source_seq": parse_tokens, "kv_cache_dtype": l
 
 
 def _view(answer: Answer[Any]) -> View:
+    from capplan.report.views.kv import kv_table_view, kv_view
+
     return kv_table_view(answer) if isinstance(answer.result, KvTable) else kv_view(answer)
 
 
