@@ -33,6 +33,8 @@ _INT = re.compile(r"[-+]?[0-9]+\Z")
 _HEX_OR_OCTAL = re.compile(r"0(x[0-9a-fA-F]+|o[0-7]+)\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
+_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
+"""pydantic's names for a key that no field has; it is told first, since a misspelt key is also a missing one."""
 _CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 
 
@@ -252,11 +254,12 @@ def validate(model: type[M], document: Document) -> M:
 
 
 def _as_file_error(model: type[Any], document: Document, error: ValidationError) -> InvalidFileError:
-    first = error.errors(include_url=False)[0]
+    problems = error.errors(include_url=False)
+    first = next((problem for problem in problems if problem["type"] in _UNKNOWN_KEY), problems[0])
     path = _document_path(document.data, first["loc"])
     name = ".".join(str(part) for part in path) or "the file"
     hint = ""
-    if first["type"] == "extra_forbidden":
+    if first["type"] in _UNKNOWN_KEY:
         message = f"unknown key {path[-1]!r} in {'.'.join(map(str, path[:-1])) or 'the file'}"
         hint = did_you_mean(str(path[-1]), _field_names(model))
     elif first["type"] == "missing":
