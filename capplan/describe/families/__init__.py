@@ -22,6 +22,7 @@ FAMILIES: dict[str, str] = {
     "lfm2_moe": "lfm2:lfm2_moe",
     "mamba": "mamba:mamba",
     "mamba2": "mamba:mamba2",
+    "nemotron_h": "nemotron_h:nemotron_h",
     "llama": "llama:llama",
     "mistral": "llama:mistral",
     "qwen2": "llama:qwen2",

@@ -17,6 +17,8 @@ PartType = TypeVar("PartType")
 QKV = ("q", "k", "v")
 QKVO = ("q", "k", "v", "o")
 MLP = ("gate", "up", "down")
+PLAIN_MLP = ("up", "down")
+FULL_OR_SLIDING = ("full_attention", "sliding_attention")
 MAX_LAYERS = 4096
 LEGACY_LAYER_TYPES = {"attention": "full_attention", "mamba": "linear_attention"}
 
@@ -198,3 +200,10 @@ def decoder(config: Config, stack: dict[str, Any], **fields: Any) -> dict[str, A
     if "max_positions" not in fields:
         fields["max_positions"] = config.optional_size("max_position_embeddings")
     return {"embedding": {**embedding, **named}, **stack, **fields}
+
+
+def never_tied(config: Config) -> bool:
+    """False, for a class that keeps its head apart from the token table whatever ``tie_word_embeddings`` says."""
+    if config.flag("tie_word_embeddings", default=False):
+        config.assume("an output head of its own", "its class never ties it, whatever tie_word_embeddings says")
+    return False

@@ -9,6 +9,8 @@ from capplan.describe.config import Config
 from capplan.describe.families.common import decoder, make, uniform
 from capplan.describe.model import Block, Mamba, Mamba2
 
+STATE_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
 
 def mamba(config: Config) -> dict[str, Any]:
     """Mamba-1; the inner width is ``intermediate_size`` where a release has the key, else ``expand x hidden_size``.
@@ -86,3 +88,11 @@ def prefixed_mamba2(config: Config, inner: int, **features: Any) -> dict[str, An
         "projection_bias": config.flag("mamba_proj_bias"),
         **features,
     }
+
+
+def state_dtype(config: Config, key: str) -> str:
+    """The dtype of recurrent states, which a release may name; float32 unless told."""
+    name = config.text(key, default=None) or "float32"
+    if name not in STATE_DTYPES:
+        config.refuse(key, f"the state dtype {name!r} is not supported", f"one of {', '.join(STATE_DTYPES)}")
+    return STATE_DTYPES[name]
