@@ -63,9 +63,9 @@ def _invoke(arguments: list[str]) -> int:
         command = getattr(import_module(f"capplan.cli.{COMMANDS[arguments[0]][0]}"), "command", None)
         plain = quick(command, arguments[1:]) if command is not None else None
         if command is not None and plain is not None:
-            command(**plain)
+            code = command(**plain)
             sys.stdout.flush()
-            return 0
+            return int(code)
     from capplan.cli.group import build
 
     code = build(COMMANDS).main(args=arguments, prog_name="capplan", standalone_mode=False)

@@ -14,3 +14,4 @@ Model = Annotated[
 ModelsDir = Annotated[list[Path], typer.Option("--models-dir", help="A further folder of model descriptions.")]
 IgnoreKey = Annotated[list[str], typer.Option("--ignore-key", help="A key of config.json that changes no size.")]
 TensorParallel = Annotated[str, typer.Option("--tensor-parallel-size", "-tp", help="Ranks that share every layer.")]
+HardwareDir = Annotated[list[Path], typer.Option("--hardware-dir", help="A further folder of GPU descriptions.")]

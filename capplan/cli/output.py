@@ -51,16 +51,18 @@ _OUTPUT_PARAMETERS = [
 ]
 
 
-def answers(view: Callable[[Answer[Any]], View]) -> Callable[[Callable[..., Answer[Any]]], Callable[..., None]]:
+def answers(view: Callable[[Answer[Any]], View]) -> Callable[[Callable[..., Answer[Any]]], Callable[..., int]]:
     """Turn a function that returns an `Answer` into a command that prints it, with the output flags added."""
 
-    def decorate(question: Callable[..., Answer[Any]]) -> Callable[..., None]:
+    def decorate(question: Callable[..., Answer[Any]]) -> Callable[..., int]:
         signature = inspect.signature(question, eval_str=True)
 
-        def command(**arguments: Any) -> None:
+        def command(**arguments: Any) -> int:
             arguments.pop("debug")
             options = OutputOptions(**{name: arguments.pop(name) for name in vars(OutputOptions())})
-            print_answer(question(**arguments), view, options)
+            answer = question(**arguments)
+            print_answer(answer, view, options)
+            return answer.exit_code
 
         parameters = [*signature.parameters.values(), *_OUTPUT_PARAMETERS]
         keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capplan.describe.catalog import data_folder, find_entry, list_entries, normalise_name
+from capplan.describe.file_check import FileCheck, check_files
 from capplan.describe.gpu import Format, GpuSpec, Memory, split_mig_name
 from capplan.describe.local_gpu import LocalDevice, local_devices
 from capplan.describe.parts import hydrated
@@ -160,15 +161,6 @@ class GpuSummary:
     aliases: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class GpuCheck:
-    """The verdict on one file of ``capplan gpus validate``; `problem` is None for a valid one."""
-
-    file: str
-    name: str | None
-    problem: dict[str, str] | None
-
-
 def summarise(spec: GpuSpec) -> GpuSummary:
     """The figures of a GPU that a list has room for."""
     return GpuSummary(
@@ -197,12 +189,6 @@ def list_gpus(hardware_dirs: Sequence[Path] = (), *, mig: bool = False) -> list[
     return summaries
 
 
-def validate_gpus(files: Sequence[Path]) -> list[GpuCheck]:
+def validate_gpus(files: Sequence[Path]) -> list[FileCheck]:
     """Whether each file is a valid description, and what is wrong with the first thing that is not."""
-    checks = []
-    for file in files:
-        try:
-            checks.append(GpuCheck(str(file), read_gpu(file).name, None))
-        except CapplanError as error:
-            checks.append(GpuCheck(str(file), None, error.as_dict()))
-    return checks
+    return check_files(files, read_gpu)

@@ -46,6 +46,7 @@ class Answer(Generic[R]):
         warnings: what may mislead.
         sources: where the figures that went in came from.
         provenance: how each figure of the result was come by, by its path.
+        exit_code: what the process exits with: 0, or that of a verdict that was asked for.
     """
 
     command: str
@@ -56,3 +57,4 @@ class Answer(Generic[R]):
     warnings: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     provenance: dict[str, Provenance] = field(default_factory=dict)
+    exit_code: int = 0

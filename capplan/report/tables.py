@@ -22,6 +22,10 @@ SHOWN_AS: dict[str, Show] = {
     "count": show_count,
     "integer": show_integer,
     "seconds": show_seconds,
+    "gib": lambda value: f"{value:,.2f} GiB",
+    "bandwidth": lambda value: f"{value / 1e9:,.0f} GB/s",
+    "flops": lambda value: f"{value / 1e12:,.1f} TFLOP/s",
+    "number": lambda value: f"{value:,g}",
     "ratio": lambda value: f"{value:.2f}",
     "percent": lambda value: f"{100 * value:.1f} %",
 }
