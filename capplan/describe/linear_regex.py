@@ -168,30 +168,28 @@ class LinearRegex:
     def __init__(self, pattern: str, *, where: str = "") -> None:
         self.pattern = pattern
         self.where = where
-        self._start = _Parser(pattern, where).parse()
-        self._next: dict[tuple[_Node, str], _Node] = {}
+        start = _Parser(pattern, where).parse()
+        self._states = [start]
+        self._numbers: dict[_Node, int] = {start: 0}
+        self._next: dict[tuple[int, str], int] = {}
 
     def match(self, name: str) -> bool:
         """Whether a prefix of `name` matches the expression."""
-        state = self._start
+        state = 0
         for character in name:
-            key = (state, character)
-            following = self._next.get(key)
-            if following is None:
-                following = self._step(state, character)
-                self._next[key] = following
-            state = following
-            if state in (ANYTHING, NOTHING):
-                break
-        return _matches_empty(state, True)
+            following = self._next.get((state, character))
+            state = self._step(state, character) if following is None else following
+        return _matches_empty(self._states[state], True)
 
-    def _step(self, state: _Node, character: str) -> _Node:
-        if len(self._next) > MAX_STATES:
+    def _step(self, state: int, character: str) -> int:
+        node = _derivative(self._states[state], character)
+        if len(self._next) > MAX_STATES or _size(node) > MAX_STATE_SIZE:
             self._refuse("needs too many states")
-        following = _derivative(state, character)
-        if _size(following) > MAX_STATE_SIZE:
-            self._refuse("needs too many states")
-        return following
+        number = self._numbers.setdefault(node, len(self._states))
+        if number == len(self._states):
+            self._states.append(node)
+        self._next[state, character] = number
+        return number
 
     def _refuse(self, reason: str) -> NoReturn:
         raise UnsupportedError(f"the pattern {self.pattern[:60]!r} {reason}", where=self.where)
