@@ -20,12 +20,12 @@ MISSING: Any = object()
 
 _SIZE_WORDS = re.compile(
     r"hidden|size|dim|head|layer|expert|rank|window|vocab|intermediate|kernel|state|conv|num_|^n_|group|freq|interval"
-    r"|bias|tie_|tied|shared|moe|mlp|ffn|attn|attention|kv|mtp|nextn|vision|audio|embed|norm|gate|sink|chunk|pattern"
+    r"|bias|tie_|tied|shared|moe|mlp|ffn|attn|attention|kv|mtp|nextn|vision|visual|audio|embed|norm|gate|sink|chunk|pattern"
     r"|block|topk|top_k|lora|depth|width|proj|ratio|latent|index|compress|memory|residual|mixer|ssm|mamba|linear"
 )
 
 HARMLESS = re.compile(
-    r"^_|_token_id$|_token_ids$|_token_index$|_placeholder|^(add|output|return|use_cache)|dropout|_eps$|epsilon|^eps$"
+    r"^_|_token_id$|_token_ids$|_token_index$|_placeholder|^(add|output|return|use_cache|summary)|drop|multiplier|_eps$|epsilon|^eps$"
     r"|_loss|aux_alpha|initializer|^init|scal(e|ing)|rope|rotary|softcap|activation|_act$|_act_fn$|act_func|_func$"
     r"|^(architectures|auto_map|model_type|transformers_version|torch_dtype|dtype|quantization_config|id2label|label2id"
     r"|task_specific_params|tokenizer_class|problem_type|chunk_size_feed_forward|pretraining_tp|topk_method|topk_group"
@@ -108,7 +108,9 @@ class Config:
 
     def assume(self, what: str, why: str) -> None:
         """Note a value that does not stand in the file."""
-        self.assumptions.append(f"{self.path}{what} ({why})")
+        line = f"{self.path}{what} ({why})"
+        if line not in self.assumptions:
+            self.assumptions.append(line)
 
     def size(self, *names: str, default: Any = MISSING) -> int:
         """A positive integer."""
@@ -156,11 +158,13 @@ class Config:
         self.invalid(names[0], f"{names[0]} must be a string, not {_show(value)}")
 
     def number(self, *names: str, default: Any = MISSING) -> float | None:
-        """A finite number, or None."""
+        """A number of at most 2^32 either way, or None."""
         value = self.raw(*names, default=default)
-        if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-            return value
-        self.invalid(names[0], f"{names[0]} must be a number, not {_show(value)}")
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 1 << 32:
+            self.invalid(names[0], f"{names[0]} must be a number within 2^32, not {_show(value)}")
+        return value
 
     def items(self, *names: str, default: Any = None, length: int | None = None) -> list[Any] | None:
         """A list (of `length` items, where it is told), or None."""
@@ -181,9 +185,22 @@ class Config:
             value = {}
         if not isinstance(value, dict):
             self.invalid(key, f"{key} must be a mapping, not {_show(value)}")
+        return self._child(value, f"{self.path}{key}.", model_type)
+
+    def subs(self, key: str, length: int) -> list[Config]:
+        """Nested configurations in a list of `length`."""
+        values = self.items(key, default=MISSING, length=length)
+        children = []
+        for index, value in enumerate(values or []):
+            if not isinstance(value, dict):
+                self.invalid(key, f"{key}[{index}] must be a mapping, not {_show(value)}")
+            children.append(self._child(value, f"{self.path}{key}[{index}].", None))
+        return children
+
+    def _child(self, value: dict[str, Any], path: str, model_type: str | None) -> Config:
         own_type = value.get("model_type")
         kind = own_type if isinstance(own_type, str) and own_type in class_defaults() else model_type
-        child = Config(value, kind, self.where, f"{self.path}{key}.")
+        child = Config(value, kind, self.where, path)
         self.children.append(child)
         return child
 

@@ -9,6 +9,7 @@ Shapes are ``(rows, columns)`` = ``(output features, input features)`` for the m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -493,11 +494,14 @@ def _block_tensors(block_key: _Frozen, stack_key: _Frozen) -> tuple[Tensor, ...]
 
 
 def extra_tensors(named: dict[str, tuple[int, ...]]) -> list[Tensor]:
-    """The tensors that a description lists by name: a matrix called ``weight`` counts as a linear map."""
+    """The tensors that a description lists by name: a matrix called ``weight`` is a linear map, if no table of vectors."""
     return [
-        Tensor(name, "other", tuple(shape), linear=len(shape) == 2 and name.endswith(".weight"))
+        Tensor(name, "other", tuple(shape), linear=len(shape) == 2 and bool(_LINEAR_MAP.search(name)))
         for name, shape in named.items()
     ]
+
+
+_LINEAR_MAP = re.compile(r"(?<!embed_positions)(?<!embedding)(?<!relative_attention_bias)\.weight$")
 
 
 def stack_tensors(stack: Stack) -> tuple[Tensor, ...]:
