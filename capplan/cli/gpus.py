@@ -17,7 +17,11 @@ from capplan.report.views.checks import checks_view
 from capplan.report.views.gpus import gpu_list_view, gpu_view
 
 app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="GPU descriptions.", pretty_exceptions_enable=False
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="GPU descriptions.",
+    pretty_exceptions_enable=False,
 )
 
 

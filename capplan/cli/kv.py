@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,12 +34,14 @@ def command(
     batch: Annotated[str, typer.Option("--batch", help="Sequences.")] = "1",
     kv_cache_dtype: Annotated[str, typer.Option("--kv-cache-dtype", help="bf16, fp16, fp32, fp8 or int8.")] = "bf16",
     tensor_parallel_size: TensorParallel = "1",
-    source_seq: Annotated[Optional[str], typer.Option("--source-seq", help="Tokens of an encoder's input [--seq].")] = None,
-    images: Annotated[Optional[str], typer.Option("--images", help="Images a sequence.")] = None,
-    image_tokens: Annotated[Optional[str], typer.Option("--image-tokens", help="Tokens of one image.")] = None,
-    layers: Annotated[Optional[str], typer.Option("--layers", help="L, without a model.")] = None,
-    kv_heads: Annotated[Optional[str], typer.Option("--kv-heads", help="Hkv, without a model.")] = None,
-    head_dim: Annotated[Optional[str], typer.Option("--head-dim", help="D, without a model.")] = None,
+    source_seq: Annotated[
+        str | None, typer.Option("--source-seq", help="Tokens of an encoder's input [--seq].")
+    ] = None,
+    images: Annotated[str | None, typer.Option("--images", help="Images a sequence.")] = None,
+    image_tokens: Annotated[str | None, typer.Option("--image-tokens", help="Tokens of one image.")] = None,
+    layers: Annotated[str | None, typer.Option("--layers", help="L, without a model.")] = None,
+    kv_heads: Annotated[str | None, typer.Option("--kv-heads", help="Hkv, without a model.")] = None,
+    head_dim: Annotated[str | None, typer.Option("--head-dim", help="D, without a model.")] = None,
     models_dir: ModelsDir = [],
     ignore_key: IgnoreKey = [],
 ) -> Answer[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -23,7 +23,11 @@ from capplan.report.views.checks import checks_view
 from capplan.report.views.models import model_detail_view, model_list_view, model_yaml_view
 
 app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Model descriptions.", pretty_exceptions_enable=False
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Model descriptions.",
+    pretty_exceptions_enable=False,
 )
 
 
@@ -49,9 +53,9 @@ def show_command(
 @answers(model_yaml_view)
 def import_command(
     config: Annotated[Path, typer.Argument(help="A config.json or a checkpoint's folder.")],
-    name: Annotated[Optional[str], typer.Option("--name", help="The name of the description.")] = None,
-    huggingface_id: Annotated[Optional[str], typer.Option("--huggingface-id", help="The id on the hub.")] = None,
-    output: Annotated[Optional[Path], typer.Option("--output", help="Write the description to this file.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The name of the description.")] = None,
+    huggingface_id: Annotated[str | None, typer.Option("--huggingface-id", help="The id on the hub.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Write the description to this file.")] = None,
     ignore_key: IgnoreKey = [],
 ) -> Answer[ModelDetail]:
     """Turn a config.json into a YAML description, printed and, with --output, written."""

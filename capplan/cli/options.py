@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 Model = Annotated[
-    Optional[str],  # noqa: UP045 - typer reads the annotation at run time
+    str | None,
     typer.Option("--model", "-m", help="Catalog name, config.json, checkpoint folder, YAML file or Hugging Face id."),
 ]
 ModelsDir = Annotated[list[Path], typer.Option("--models-dir", help="A further folder of model descriptions.")]

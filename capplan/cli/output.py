@@ -89,7 +89,9 @@ def print_answer(answer: Answer[Any], view: Callable[[Answer[Any]], View], optio
     shown = view(answer)
     if options.csv or options.markdown:
         if shown.main is None:
-            raise UsageError("this answer is not a table", where="--csv" if options.csv else "--markdown", hint="--json")
+            raise UsageError(
+                "this answer is not a table", where="--csv" if options.csv else "--markdown", hint="--json"
+            )
         print(tables.to_csv(shown.main) if options.csv else tables.to_markdown(shown.main))
         return
     if options.explain and answer.explanation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -22,9 +22,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @answers(weights_view)
 def command(
     model: Model = None,
-    weight_dtype: Annotated[Optional[str], typer.Option("--weight-dtype", help="fp32, fp16, bf16, fp8 or int8.")] = None,
-    params: Annotated[Optional[str], typer.Option("--params", help="A number of parameters, without a model: 35e9, 7B.")] = None,
-    bits: Annotated[Optional[str], typer.Option("--bits", help="Bits a parameter, with --params: 4, 4.5.")] = None,
+    weight_dtype: Annotated[str | None, typer.Option("--weight-dtype", help="fp32, fp16, bf16, fp8 or int8.")] = None,
+    params: Annotated[
+        str | None, typer.Option("--params", help="A number of parameters, without a model: 35e9, 7B.")
+    ] = None,
+    bits: Annotated[str | None, typer.Option("--bits", help="Bits a parameter, with --params: 4, 4.5.")] = None,
     tensor_parallel_size: TensorParallel = "1",
     models_dir: ModelsDir = [],
     ignore_key: IgnoreKey = [],

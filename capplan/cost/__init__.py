@@ -1,0 +1,1 @@
+"""Dollars: prices, cost per token, break-even."""

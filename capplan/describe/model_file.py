@@ -88,7 +88,11 @@ def _emit(key: str, value: Any, depth: int) -> list[str]:
     inline = f"{head} {_inline(value)}"
     nested = isinstance(value, dict) and any(isinstance(item, (dict, list)) and item for item in value.values())
     keep_open = depth == 0 and isinstance(value, dict) and key in ("blocks", "towers", "sources", "encoder", "mtp")
-    if not isinstance(value, (dict, list)) or not value or (len(inline) <= _MOST_INLINE and not nested and not keep_open):
+    if (
+        not isinstance(value, (dict, list))
+        or not value
+        or (len(inline) <= _MOST_INLINE and not nested and not keep_open)
+    ):
         return [inline]
     if isinstance(value, list):
         return [head, *(f"{pad}  - {_inline(item)}" for item in value)]
@@ -109,7 +113,9 @@ def _scalar(value: Any) -> str:
         return str(value).lower()
     if not isinstance(value, str):
         return "null" if value is None else str(value)
-    plain = value.isprintable() and value == value.strip() and value != "" and not set(value) & set("{}[],#&*!|>'\"%@`\\")
+    plain = (
+        value.isprintable() and value == value.strip() and value != "" and not set(value) & set("{}[],#&*!|>'\"%@`\\")
+    )
     if plain and ": " not in value and not value.endswith(":") and not value.startswith(("- ", "? ", "-", "?")):
         back = parse_yaml(f"a: {value}\n", Path("scalar")).data["a"]
         if back == value and isinstance(back, str):

@@ -66,7 +66,7 @@ class TaggedUnion:
     def members(self, union: Any) -> dict[str, type]:
         """The classes of a union by the default of their tag."""
         return {
-            field.default: member
+            str(field.default): member
             for member in typing.get_args(union)
             for field in fields(member)
             if field.name == self.tag
@@ -90,8 +90,8 @@ class OneOrMany:
 
 
 @cache
-def adapter(kind: type[T]) -> TypeAdapter[T]:
-    """pydantic's validator of a description class."""
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Pydantic's validator of a description class."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
@@ -103,7 +103,9 @@ def validated(kind: type[T], data: Any) -> T:
     Raises:
         pydantic.ValidationError: what does not fit.
     """
-    return adapter(kind).validate_python(data)
+    subject: Any = kind
+    result: T = adapter(subject).validate_python(data)
+    return result
 
 
 def hydrated(kind: type[T], data: Any) -> T:

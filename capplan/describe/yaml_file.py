@@ -122,8 +122,8 @@ class _Builder:
         self.documents = 0
 
     def fail(self, event: yaml.Event, message: str, hint: str = "") -> NoReturn:
-        mark = event.start_mark
-        raise InvalidFileError(message, where=f"{self.path}:{mark.line + 1}:{mark.column + 1}", hint=hint)
+        line, column = _place(event)
+        raise InvalidFileError(message, where=f"{self.path}:{line}:{column}", hint=hint)
 
     def take(self, event: yaml.Event) -> None:
         if isinstance(event, yaml.DocumentStartEvent):
@@ -198,7 +198,7 @@ class _Builder:
                 path = (*parent.path, parent.key)
                 parent.value[parent.key] = value
                 parent.key = None
-        self.marks[path] = (event.start_mark.line + 1, event.start_mark.column + 1)
+        self.marks[path] = _place(event)
         return path
 
     def resolve(self, event: yaml.ScalarEvent) -> str | int | float | bool | None:
@@ -222,6 +222,12 @@ class _Builder:
         if _NOT_FINITE.match(text):
             self.fail(event, f"{text} is not a usable number", "leave an unknown value out")
         return str(text)
+
+
+def _place(event: yaml.Event) -> tuple[int, int]:
+    """Line and column of an event, from 1."""
+    mark = event.start_mark
+    return (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
 
 
 def _count_nodes(value: Any) -> int:
@@ -274,14 +280,14 @@ def _as_file_error(model: type[Any], document: Document, error: ValidationError)
 
 
 def _document_path(data: Any, loc: tuple[str | int, ...]) -> KeyPath:
-    """pydantic's location without the names of union members, which stand in no file."""
+    """Pydantic's location without the names of union members, which stand in no file."""
     path: list[str | int] = []
     for index, part in enumerate(loc):
         inside = (isinstance(data, dict) and part in data) or (
             isinstance(data, list) and isinstance(part, int) and part < len(data)
         )
         if inside:
-            data = data[part]  # type: ignore[index]
+            data = data[part]
             path.append(part)
         elif index == len(loc) - 1 and isinstance(part, str) and isinstance(data, dict):
             path.append(part)

@@ -1,0 +1,1 @@
+"""Bytes: the tensor inventory, weights, KV cache, recurrent states, paging and budgets."""

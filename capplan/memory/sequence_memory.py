@@ -102,7 +102,7 @@ class GroupMemory:
 
     def rank_bytes(self, tp: int) -> int:
         """Cache and state bytes on one of `tp` ranks."""
-        return sum(term.rank_bytes(tp) for term in (*self.cache, *self.state))
+        return sum(term.rank_bytes(tp) for term in self.cache) + sum(term.rank_bytes(tp) for term in self.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,7 @@ class SequenceMemory:
         return sum(group.rank_bytes(tp) for group in self.groups)
 
 
-def sequence_memory(
-    spec: ModelSpec, lengths: Lengths, *, sequences: int = 1, kv_dtype: str = "bf16"
-) -> SequenceMemory:
+def sequence_memory(spec: ModelSpec, lengths: Lengths, *, sequences: int = 1, kv_dtype: str = "bf16") -> SequenceMemory:
     """Cache and state of `sequences` equal sequences, by block in the order of the description."""
     if spec.cache_positions is not None:
         lengths = Lengths(min(lengths.context, spec.cache_positions), lengths.encoder, lengths.images)

@@ -1,0 +1,1 @@
+"""Search over deployments: fit, sweep, Pareto front, advice."""

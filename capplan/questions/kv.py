@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,8 @@ def kv_table(
     if combinations > 100_000:
         raise UsageError(f"the lists make {combinations} combinations; at most 100000 are answered", where="kv")
     subject = resolve_model(model, models_dirs=models_dirs, ignore_keys=ignore_keys).spec if model else None
-    rows, assumptions = [], ()
+    rows: list[KvRow] = []
+    assumptions: tuple[str, ...] = ()
     for combination in itertools.product(*factors.values()):
         chosen = dict(zip(factors, combination, strict=True))
         answer = kv(subject, **chosen)
@@ -210,7 +212,11 @@ def _subject(
 
 def uniform_model(layers: int, kv_heads: int, head_dim: int) -> ModelSpec:
     """A model of which only the layers' cache is known: all alike, with full attention."""
-    for flag, value, most in (("--layers", layers, 4096), ("--kv-heads", kv_heads, 1 << 20), ("--head-dim", head_dim, 1 << 20)):
+    for flag, value, most in (
+        ("--layers", layers, 4096),
+        ("--kv-heads", kv_heads, 1 << 20),
+        ("--head-dim", head_dim, 1 << 20),
+    ):
         if not 1 <= value <= most:
             raise UsageError(f"must be between 1 and {most}, not {value}", where=flag)
     mixer = Attention(heads=kv_heads, kv_heads=kv_heads, head_dim=head_dim)
@@ -264,7 +270,12 @@ def _result(memory: SequenceMemory, tp: int) -> KvResult:
         per_rank_bytes=memory.rank_bytes(tp),
         groups=tuple(
             KvGroup(
-                group.name, group.kind, group.layers, group.kv_bytes, group.state_bytes, group.kv_bytes + group.state_bytes
+                group.name,
+                group.kind,
+                group.layers,
+                group.kv_bytes,
+                group.state_bytes,
+                group.kv_bytes + group.state_bytes,
             )
             for group in memory.groups
         ),
@@ -286,11 +297,12 @@ def _explain(memory: SequenceMemory, request: KvRequest) -> list[Explained]:
         lines += [_explain_cache(group, term) for term in group.cache]
         for state in group.state:
             shape = "·".join(str(size) for size in state.state.shape)
+            item = state.state.bytes // prod(state.state.shape)
             lines.append(
                 Explained(
                     f"{group.name}: {state.state.name} state",
                     "L · B · shape · b",
-                    f"{state.layers} · {state.sequences} · {shape} · {state.state.bytes // _product(state.state.shape)}",
+                    f"{state.layers} · {state.sequences} · {shape} · {item}",
                     state.bytes,
                     "B",
                 )
@@ -329,10 +341,3 @@ def _textbook(row: KvRow) -> Explained:
     order = ("layers", "batch", "seq", "kv_heads", "head_dim")
     numbers = " · ".join(str(factors.get(name, 1)) for name in order)
     return Explained("first row", "2·L·B·S·Hkv·D·b", f"2 · {numbers} · {item}", row.kv_bytes, "B")
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product

@@ -1,0 +1,1 @@
+"""Answers for people and machines: tables, JSON, explanations, plots."""

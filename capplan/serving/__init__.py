@@ -1,0 +1,1 @@
+"""Many requests: steady state, simulation, prefix reuse, speculation and disaggregation."""

@@ -1,0 +1,1 @@
+"""What one engine step must do: a ledger of operators with FLOPs, bytes and messages, free of hardware."""

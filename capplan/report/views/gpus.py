@@ -37,7 +37,9 @@ def gpu_view(answer: Answer[GpuSpec]) -> View:
     ]
     if gpu.link:
         link = gpu.link
-        pairs.append(("link", f"{link.kind}, {link.per_direction / 1e9:,.0f} GB/s each way, {link.domain_size} devices"))
+        pairs.append(
+            ("link", f"{link.kind}, {link.per_direction / 1e9:,.0f} GB/s each way, {link.domain_size} devices")
+        )
     if gpu.pcie:
         pairs.append(("PCIe", f"gen {gpu.pcie.generation}, {gpu.pcie.per_direction / 1e9:,.0f} GB/s each way"))
     if gpu.tdp_w:
