@@ -40,7 +40,7 @@ HARMLESS = re.compile(
     r"|rescale_prenorm_residual|time_step_\w+|bf16|fp16|fp32|kv_cache_dtype|ignore_index|torchscript|use_bfloat16"
     r"|remove_invalid_values|rope_interleave\w*|router_\w*coef|query_pre_attn_scalar|expert_dtype)$"
 )
-"""Keys that never change a size: generation settings, initialisation, positions without a table, scaling, bookkeeping."""
+"""Keys that never change a size: generation, initialisation, positions without a table, scaling, bookkeeping."""
 
 
 @lru_cache(maxsize=1)
