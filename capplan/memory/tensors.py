@@ -494,7 +494,7 @@ def _block_tensors(block_key: _Frozen, stack_key: _Frozen) -> tuple[Tensor, ...]
 
 
 def extra_tensors(named: dict[str, tuple[int, ...]]) -> list[Tensor]:
-    """The tensors that a description lists by name: a matrix called ``weight`` is a linear map, if no table of vectors."""
+    """The tensors that a description lists by name: a ``weight`` of rank two is a linear map, tables apart."""
     return [
         Tensor(name, "other", tuple(shape), linear=len(shape) == 2 and bool(_LINEAR_MAP.search(name)))
         for name, shape in named.items()
