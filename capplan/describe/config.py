@@ -177,15 +177,31 @@ class Config:
             self.invalid(names[0], f"{names[0]} has {len(value)} items where {length} are expected")
         return value
 
-    def sub(self, key: str, model_type: str | None = None) -> Config:
-        """A nested configuration; absent: all class defaults of `model_type`."""
-        value = self.raw(key, default={}) if key in self.data else {}
+    def sub(
+        self,
+        key: str,
+        model_type: str | None = None,
+        *,
+        fixed: bool = False,
+        absent: dict[str, Any] | None = None,
+    ) -> Config:
+        """A nested configuration.
+
+        Args:
+            key: where it stands.
+            model_type: whose class defaults fill its gaps where its own ``model_type`` is none that has any.
+            fixed: its class is that of `model_type` whatever its own ``model_type`` says.
+            absent: what it holds where the key is absent or null, before the class defaults.
+        """
+        value = self.data.get(key)
         self.used.add(key)
         if value is None:
-            value = {}
+            value = absent or {}
+            for name in value:
+                self.assume(f"{key}.{name} = {json.dumps(value[name])}", "transformers' default for its class")
         if not isinstance(value, dict):
             self.invalid(key, f"{key} must be a mapping, not {_show(value)}")
-        return self._child(value, f"{self.path}{key}.", model_type)
+        return self._child(value, f"{self.path}{key}.", model_type, fixed)
 
     def subs(self, key: str, length: int) -> list[Config]:
         """Nested configurations in a list of `length`."""
@@ -194,12 +210,13 @@ class Config:
         for index, value in enumerate(values or []):
             if not isinstance(value, dict):
                 self.invalid(key, f"{key}[{index}] must be a mapping, not {_show(value)}")
-            children.append(self._child(value, f"{self.path}{key}[{index}].", None))
+            children.append(self._child(value, f"{self.path}{key}[{index}].", None, fixed=False))
         return children
 
-    def _child(self, value: dict[str, Any], path: str, model_type: str | None) -> Config:
+    def _child(self, value: dict[str, Any], path: str, model_type: str | None, fixed: bool) -> Config:
         own_type = value.get("model_type")
-        kind = own_type if isinstance(own_type, str) and own_type in class_defaults() else model_type
+        known = isinstance(own_type, str) and own_type in class_defaults()
+        kind = own_type if known and not fixed else model_type
         child = Config(value, kind, self.where, path)
         self.children.append(child)
         return child

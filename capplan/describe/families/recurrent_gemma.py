@@ -22,7 +22,7 @@ from capplan.describe.model import Block, RecurrentGatedLru
 
 
 def recurrent_gemma(config: Config) -> dict[str, Any]:
-    """``block_types`` repeats over the layers; the MLP is half as wide as ``intermediate_size``, biases in most maps."""
+    """``block_types`` repeats; the MLP is half as wide as ``intermediate_size``, and most maps have biases."""
     config.ignore("head_dim")
     hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
     head_dim = even_heads(config, heads, hidden)
