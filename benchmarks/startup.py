@@ -3,8 +3,8 @@
 Run: python benchmarks/startup.py [repetitions]
 
 Prints the median user + system time of ``capplan kv --model llama2-70b --seq 65536 --json`` and of a bare
-``import typer, yaml; from pydantic import BaseModel`` in the same interpreter, alternating, and their ratio; and whether
-numpy or torch was imported on the way.
+``import typer, yaml; from pydantic import BaseModel`` in the same interpreter, alternating, and their ratio; and
+whether numpy or torch was imported on the way.
 """
 
 from __future__ import annotations

@@ -10,24 +10,43 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from capplan.questions.attention_pairs import attention_pairs as attention_pairs
+    from capplan.questions.gpus import gpu_list as gpu_list
+    from capplan.questions.gpus import gpu_show as gpu_show
+    from capplan.questions.gpus import gpu_validate as gpu_validate
     from capplan.questions.kv import kv as kv
     from capplan.questions.kv import kv_table as kv_table
+    from capplan.questions.models import import_model as import_model
+    from capplan.questions.models import list_models as list_models
+    from capplan.questions.models import show_model as show_model
+    from capplan.questions.models import validate_models as validate_models
     from capplan.questions.weights import weights as weights
 
 _PUBLIC = {
-    "kv": "capplan.questions.kv",
-    "kv_table": "capplan.questions.kv",
-    "weights": "capplan.questions.weights",
+    "attention_pairs": "attention_pairs",
+    "gpu_list": "gpus",
+    "gpu_show": "gpus",
+    "gpu_validate": "gpus",
+    "import_model": "models",
+    "kv": "kv",
+    "kv_table": "kv",
+    "list_models": "models",
+    "show_model": "models",
+    "validate_models": "models",
+    "weights": "weights",
 }
+"""The module in `capplan.questions` that holds each public function."""
 
-__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         import importlib
 
-        return getattr(importlib.import_module(_PUBLIC[name]), name)
+        value = getattr(importlib.import_module(f"capplan.questions.{_PUBLIC[name]}"), name)
+        globals()[name] = value
+        return value
     raise AttributeError(f"module 'capplan' has no attribute {name!r}")
 
 

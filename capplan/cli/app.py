@@ -88,7 +88,7 @@ def _usage_message(error: Exception) -> tuple[str, str, str] | None:
     command = context.command_path if context is not None else "capplan"
     if type(error).__name__ == "NoArgsIsHelpError":
         return "nothing was asked", command, f"{command} --help"
-    near = [name for name in getattr(error, "possibilities", None) or []]
+    near = list(getattr(error, "possibilities", None) or [])
     option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "name", None)
     where = f"{command}: {option}" if option else command
     message = str(error.format_message()).split(" Did you mean")[0].split(" (Possible")[0].rstrip(".")
