@@ -38,7 +38,7 @@ HARMLESS = re.compile(
     r"|attention_softmax_in_fp32|attn_implementation|_attn_implementation|attn_impl|cache_implementation"
     r"|attention_chunk_size|image_seq_length|video_seq_length|num_logits_to_keep|residual_in_fp32"
     r"|rescale_prenorm_residual|time_step_\w+|bf16|fp16|fp32|kv_cache_dtype|ignore_index|torchscript|use_bfloat16"
-    r"|remove_invalid_values|rope_interleave\w*|router_\w*coef|query_pre_attn_scalar|expert_dtype)$"
+    r"|remove_invalid_values|rope_interleave\w*|clip_qkv|router_\w*coef|query_pre_attn_scalar|expert_dtype)$"
 )
 """Keys that never change a size: generation, initialisation, positions without a table, scaling, bookkeeping."""
 
@@ -220,6 +220,12 @@ class Config:
         child = Config(value, kind, self.where, path)
         self.children.append(child)
         return child
+
+    def typed(self, model_type: str) -> Config:
+        """The same level with the class defaults of another model type; both count what either takes."""
+        twin = Config(self.data, model_type, self.where, self.path)
+        twin.used, twin.assumptions, twin.children = self.used, self.assumptions, self.children
+        return twin
 
     def ignore(self, *names: str) -> None:
         """Keys that this architecture has and that change no size."""

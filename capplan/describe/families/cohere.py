@@ -12,7 +12,6 @@ from capplan.describe.families.common import (
     decoder,
     dense,
     layer_types,
-    multi_head,
     sliding_every,
     sliding_layers,
     switched,
@@ -34,18 +33,15 @@ def cohere(config: Config) -> dict[str, Any]:
 def cohere2(config: Config) -> dict[str, Any]:
     """Three sliding layers with a rotary embedding, then a full one without.
 
-    Heads always divide the hidden state evenly. Files from before transformers had the class name the same things
-    ``layer_switch`` and ``use_embedding_sharing``.
+    Files from before transformers had the class name the same things ``layer_switch`` and ``use_embedding_sharing``.
     """
     for key, usual in (("use_gated_activation", True), ("use_parallel_block", True)):
         if not config.flag(key, default=usual):
             config.refuse(key, f"{key} = false is not part of the Cohere 2 architecture")
     if config.text("order_of_interleaved_layers", default=None) not in (None, "local_attn_first"):
         config.refuse("order_of_interleaved_layers", "only layers with sliding attention first are supported")
-    config.ignore("head_dim", "use_parallel_embedding")
-    heads, hidden = config.size("num_attention_heads"), config.size("hidden_size")
-    fields = multi_head(config, heads, hidden, bias=switched(config, "attention_bias", QKVO))
-    fields["kv_heads"] = config.optional_size("num_key_value_heads") or heads
+    config.ignore("use_parallel_embedding")
+    fields = attention(config, bias=switched(config, "attention_bias", QKVO))
     types = layer_types(config, FULL_OR_SLIDING, lambda layers: sliding_every(_period(config))(layers))
     config.ignore("sliding_window_pattern", "layer_switch")
     window = config.optional_size("sliding_window")

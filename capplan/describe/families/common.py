@@ -37,7 +37,11 @@ def even_heads(config: Config, heads: int, hidden: int) -> int:
 
 
 def multi_head(config: Config, heads: int, hidden: int, **features: Any) -> dict[str, Any]:
-    """Attention with a KV head a query head, all together as wide as the hidden state, as fields of `Attention`."""
+    """Attention with a KV head a query head, all together as wide as the hidden state, as fields of `Attention`.
+
+    For classes that know no ``num_key_value_heads``: it changes nothing there.
+    """
+    config.ignore("num_key_value_heads")
     fields = {"heads": heads, "kv_heads": heads, "head_dim": even_heads(config, heads, hidden)}
     return {**fields, **features}
 

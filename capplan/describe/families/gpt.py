@@ -54,7 +54,7 @@ def gpt2(config: Config) -> dict[str, Any]:
 
 def gpt_bigcode(config: Config) -> dict[str, Any]:
     """GPT-2 with one KV head where ``multi_query`` is set."""
-    config.ignore("num_key_value_heads", "pre_allocate_kv_cache")
+    config.ignore("pre_allocate_kv_cache")
     hidden, heads = _sizes(config)
     fields = multi_head(config, heads, hidden, bias=QKVO, rotary_dim=0)
     if config.flag("multi_query"):

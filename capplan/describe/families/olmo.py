@@ -20,7 +20,6 @@ from capplan.describe.families.llama import same_layers
 
 
 def _attention(config: Config, **features: Any) -> dict[str, Any]:
-    config.ignore("clip_qkv")
     return attention(config, bias=switched(config, "attention_bias", QKVO), **features)
 
 

@@ -39,7 +39,10 @@ def t5(config: Config) -> dict[str, Any]:
             "layers": f"{layers}*encoder",
             "tensors": biases,
         },
-        "embedding": {"vocab_size": config.size("vocab_size"), "tied": config.flag("tie_word_embeddings")},
+        "embedding": {
+            "vocab_size": config.size("vocab_size"),
+            "tied": config.raw("tie_word_embeddings", default=None) is not False,
+        },
     }
 
 

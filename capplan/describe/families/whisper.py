@@ -17,7 +17,7 @@ KERNEL = 3
 
 def whisper(config: Config) -> dict[str, Any]:
     """LayerNorms with shift, learned positions in both stacks, two convolutions before the encoder."""
-    config.ignore("median_filter_width", "classifier_proj_size", "num_key_value_heads", "use_weighted_layer_sum")
+    config.ignore("median_filter_width", "classifier_proj_size", "use_weighted_layer_sum")
     hidden = config.size("hidden_size", "d_model")
     heads, frames = config.size("decoder_attention_heads"), config.size("max_source_positions")
     positions = config.size("max_target_positions")
