@@ -43,6 +43,9 @@ def run(arguments: Sequence[str]) -> int:
         _silence_stdout()
         return 0
     except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.ctx.get_help())  # type: ignore[attr-defined]
+            return 0
         usage = _usage_message(error)
         if usage is not None:
             return _report(UsageError(usage[0], where=usage[1], hint=usage[2]), as_json)
@@ -86,8 +89,6 @@ def _usage_message(error: Exception) -> tuple[str, str, str] | None:
         return None
     context = error.ctx
     command = context.command_path if context is not None else "capplan"
-    if type(error).__name__ == "NoArgsIsHelpError":
-        return "nothing was asked", command, f"{command} --help"
     near = list(getattr(error, "possibilities", None) or [])
     option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "name", None)
     where = f"{command}: {option}" if option else command

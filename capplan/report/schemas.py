@@ -1,0 +1,74 @@
+"""The JSON Schema of every command's document, generated from the dataclasses of its result."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from capplan.questions.answer import SCHEMA_VERSION
+
+RESULTS: dict[str, tuple[str, ...]] = {
+    "kv": ("kv:KvResult", "kv:KvTable"),
+    "weights": ("weights:WeightsResult",),
+    "attention-pairs": ("attention_pairs:PairsResult",),
+    "models list": ("models:ModelList",),
+    "models show": ("models:ModelDetail",),
+    "models import": ("models:ModelDetail",),
+    "models validate": ("checks:FileChecks",),
+    "gpus list": ("gpus:GpuList",),
+    "gpus show": ("gpus:GpuSpec",),
+    "gpus validate": ("checks:FileChecks",),
+}
+"""The result classes of each command, as ``module:class`` in `capplan.questions`."""
+
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+
+
+def command_schema(command: str) -> dict[str, Any]:
+    """The schema of the document that ``capplan COMMAND --json`` prints."""
+    from pydantic import TypeAdapter
+
+    classes = [_load(name) for name in RESULTS[command]]
+    kind: Any = classes[0]
+    for other in classes[1:]:
+        kind = kind | other
+    result = TypeAdapter(kind).json_schema(mode="serialization", ref_template="#/$defs/{model}")
+    definitions = result.pop("$defs", {})
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"capplan {command}",
+        "type": "object",
+        "properties": {
+            "schema_version": {"const": SCHEMA_VERSION},
+            "capplan_version": {"type": "string"},
+            "command": {"const": command},
+            "inputs": {"type": "object"},
+            "result": result,
+            "provenance": {
+                "type": "object",
+                "additionalProperties": {"enum": ["exact", "measured", "fitted", "extrapolated", "assumed"]},
+            },
+            "assumptions": _STRINGS,
+            "warnings": _STRINGS,
+            "sources": _STRINGS,
+            "explanation": {"type": "array", "items": {"type": "object"}},
+        },
+        "required": [
+            "schema_version",
+            "capplan_version",
+            "command",
+            "inputs",
+            "result",
+            "provenance",
+            "assumptions",
+            "warnings",
+            "sources",
+        ],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def _load(name: str) -> Any:
+    module, cls = name.split(":")
+    return getattr(importlib.import_module(f"capplan.questions.{module}"), cls)
