@@ -25,7 +25,8 @@ _SIZE_WORDS = re.compile(
 )
 
 HARMLESS = re.compile(
-    r"^_|_token_id$|_token_ids$|_token_index$|_placeholder|^(add|output|return|use_cache|summary)|drop|multiplier|_eps$|epsilon|^eps$"
+    r"^_|_token_id$|_token_ids$|_token_index$|_placeholder|^(return|use_cache|summary)|^add_(bos|eos|prefix|special)"
+    r"|^output_(attentions|hidden|router|past|scores|logits)|drop|multiplier|_eps$|epsilon|^eps$"
     r"|_loss|aux_alpha|initializer|^init|scal(e|ing)|rope|rotary|softcap|activation|_act$|_act_fn$|act_func|_func$"
     r"|^(architectures|auto_map|model_type|transformers_version|torch_dtype|dtype|quantization_config|id2label|label2id"
     r"|task_specific_params|tokenizer_class|problem_type|chunk_size_feed_forward|pretraining_tp|topk_method|topk_group"
@@ -33,7 +34,7 @@ HARMLESS = re.compile(
     r"|gradient_checkpointing|position_embedding_type|pos_embedding_type|max_length|min_length|num_beams"
     r"|num_beam_groups|no_repeat_ngram_size|encoder_no_repeat_ngram_size|num_return_sequences|top_k|top_p|pruned_heads"
     r"|tie_encoder_decoder|is_decoder|is_encoder_decoder|image_size|in_channels|num_channels|in_chans|max_window_layers"
-    r"|use_flash_attn|max_seq_len|model_max_length|max_sequence_length|seq_length|n_ctx|n_positions"
+    r"|use_flash_attn|use_flash_attention|max_seq_len|model_max_length|max_sequence_length|seq_length|n_ctx|n_positions"
     r"|original_max_position_embeddings|initial_context_length|max_position_embeddings|layer_norm_epsilon"
     r"|attention_softmax_in_fp32|attn_implementation|_attn_implementation|attn_impl|cache_implementation"
     r"|attention_chunk_size|image_seq_length|video_seq_length|num_logits_to_keep|residual_in_fp32"
@@ -226,6 +227,12 @@ class Config:
         twin = Config(self.data, model_type, self.where, self.path)
         twin.used, twin.assumptions, twin.children = self.used, self.assumptions, self.children
         return twin
+
+    def level(self, data: dict[str, Any], model_type: str) -> Config:
+        """This level's `data` as another class reads it, for files from before the two were nested."""
+        child = Config(data, model_type, self.where, self.path)
+        self.children.append(child)
+        return child
 
     def ignore(self, *names: str) -> None:
         """Keys that this architecture has and that change no size."""
