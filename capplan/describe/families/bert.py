@@ -52,9 +52,9 @@ def bert(config: Config) -> dict[str, Any]:
 
 
 def modernbert(config: Config) -> dict[str, Any]:
-    """Rotary positions, gated feed-forwards, windows of ``local_attention`` tokens; one norm less in the first layer."""
+    """Rotary positions, gated feed-forwards, windows of ``local_attention`` tokens; the first layer has one norm."""
     config.ignore(
-        "decoder_bias", "classifier_bias", "classifier_pooling", "embedding_dropout", "sparse_prediction", "norm_eps"
+        "decoder_bias", "classifier_bias", "classifier_pooling", "sparse_prediction", "sparse_pred_ignore_index"
     )
     _bare_encoder(config, "final norm")
     hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")

@@ -59,7 +59,9 @@ def seed_oss(config: Config) -> dict[str, Any]:
 
 def ernie4_5(config: Config) -> dict[str, Any]:
     """One switch, ``use_bias``, for all biases."""
-    config.ignore("compression_ratio")
+    config.ignore("compression_ratio", "freq_allocation", "weight_share_add_bias")
+    if not config.flag("use_rmsnorm", default=True):
+        config.refuse("use_rmsnorm", "ERNIE 4.5 with another norm than RMSNorm is not supported")
     features = attention(config, bias=switched(config, "use_bias", QKVO))
     ffn = dense(config, bias=switched(config, "use_bias", MLP))
     return decoder(config, same_layers(config, features, ffn))

@@ -49,7 +49,7 @@ def mpt(config: Config) -> dict[str, Any]:
 
 def _attention_extras(attn: Config, heads: int, biased: bool) -> dict[str, Any]:
     """What ``attn_config`` changes in plain multi-head attention."""
-    attn.ignore("attn_uses_sequence_id")
+    attn.ignore("attn_uses_sequence_id", "alibi_bias_max")
     if attn.flag("qk_gn", default=False):
         attn.refuse("qk_gn", "group norms on queries and keys are not supported")
     if attn.raw("sliding_window_size", default=-1) not in (None, -1):

@@ -15,6 +15,7 @@ def stablelm(config: Config) -> dict[str, Any]:
     ``qk_layernorm`` is a norm of its own for each query and key head; with ``use_parallel_residual`` the sublayers
     share one norm.
     """
+    config.ignore("num_heads")
     fields = attention(
         config,
         bias=switched(config, "use_qkv_bias", QKV),
