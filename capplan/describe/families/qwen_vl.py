@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from capplan.describe.config import Config
-from capplan.describe.families.common import PLAIN_MLP, QKVO, dense, even_heads, layer_count, layered
+from capplan.describe.families.common import QKVO, dense, even_heads, layer_count, layered
 from capplan.describe.families.multimodal import text_model
 from capplan.describe.families.towers import biased, encoder_layer, pair, tower
 from capplan.describe.families.vision import free_layer, layer_norm, patch_kernel
@@ -103,7 +103,7 @@ def _windowed_tower(config: Config) -> dict[str, Any]:
         **biased("merger.mlp.2", config.size("out_hidden_size"), merged),
     }
     ffn = dense(config, bias=("gate", "up", "down"))
-    features = {"heads": heads, "head_dim": even_heads(config, heads, hidden), "bias": QKVO}
+    features: dict[str, Any] = {"heads": heads, "head_dim": even_heads(config, heads, hidden), "bias": QKVO}
     window = max(1, side // rows) * max(1, side // columns)
     blocks = {
         "full": free_layer(config, ffn, **features),
