@@ -35,7 +35,7 @@ def nemotron_h(config: Config) -> dict[str, Any]:
     if order is None:
         order = ["linear_attention", "moe", "full_attention", "mlp"]
     layers = layered([(NAMES[kind], blocks[kind]) for kind in order])
-    return decoder(config, layers, mtp=_mtp(config, blocks), embedding={"tied": never_tied(config)})
+    return decoder(config, layers, mtp=_mtp(config), embedding={"tied": never_tied(config)})
 
 
 def _order(config: Config, keys: tuple[str, ...], pattern_key: str) -> list[str] | None:
@@ -58,7 +58,8 @@ def _order(config: Config, keys: tuple[str, ...], pattern_key: str) -> list[str]
     return order
 
 
-def _blocks(config: Config) -> dict[str, Block]:
+def _blocks(config: Config, *, correction_bias: bool = True) -> dict[str, Block]:
+    """The block of each kind of layer."""
     mamba = {
         "heads": config.size("mamba_num_heads"),
         "head_dim": config.size("mamba_head_dim"),
@@ -72,7 +73,7 @@ def _blocks(config: Config) -> dict[str, Block]:
     head_dim = config.optional_size("head_dim", "attention_head_dim")
     fields = {**attention(config, rotary_dim=0), **({"head_dim": head_dim} if head_dim else {})}
     bias = switched(config, "mlp_bias", PLAIN_MLP)
-    experts, tensors = _experts(config, bias)
+    experts, tensors = _experts(config, bias, correction_bias)
     return {
         "linear_attention": Block(mixer=(make(config, Mamba2, mamba),), norms=1),
         "full_attention": Block(mixer=(attention_part(config, fields),), norms=1),
@@ -81,7 +82,7 @@ def _blocks(config: Config) -> dict[str, Block]:
     }
 
 
-def _experts(config: Config, bias: tuple[str, ...]) -> tuple[MixtureOfExperts, Tensors]:
+def _experts(config: Config, bias: tuple[str, ...], correction_bias: bool) -> tuple[MixtureOfExperts, Tensors]:
     """Routed experts on a latent where ``moe_latent_size`` has a value; the shared one on the hidden state."""
     latent = config.optional_size("moe_latent_size")
     experts = moe(
@@ -92,7 +93,7 @@ def _experts(config: Config, bias: tuple[str, ...]) -> tuple[MixtureOfExperts, T
         gated=False,
         latent_size=latent,
         shared={"intermediate_size": config.size("moe_shared_expert_intermediate_size"), "bias": bias},
-        correction_bias=True,
+        correction_bias=correction_bias,
     )
     if latent is None or not bias:
         return experts, {}
@@ -100,8 +101,10 @@ def _experts(config: Config, bias: tuple[str, ...]) -> tuple[MixtureOfExperts, T
     return experts, {"mlp.fc1_latent_proj.bias": (latent,), "mlp.fc2_latent_proj.bias": (hidden,)}
 
 
-def _mtp(config: Config, blocks: dict[str, Block]) -> dict[str, Any] | None:
+def _mtp(config: Config) -> dict[str, Any] | None:
     """The layers of ``mtp_layers_block_type`` for each further token, behind two norms and a projection.
+
+    Their router has no correction bias.
 
     Source: parameters of the published Nemotron-3 checkpoints.
     """
@@ -116,5 +119,6 @@ def _mtp(config: Config, blocks: dict[str, Block]) -> dict[str, Any] | None:
         tensors[f"mtp.layers.{module * len(order)}.eh_proj.weight"] = (hidden, 2 * hidden)
         for norm in ("enorm", "hnorm", "final_layernorm"):
             tensors[f"mtp.layers.{module * len(order)}.{norm}.weight"] = (hidden,)
+    blocks = _blocks(config, correction_bias=False)
     layers = layered([(NAMES[kind], blocks[kind]) for _ in range(modules) for kind in order])
     return {"hidden_size": hidden, **layers, "final_norms": 0, "tensors": tensors}
