@@ -39,12 +39,12 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        _silence_stdout()
-        return 0
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.ctx.get_help())  # type: ignore[attr-defined]
+            return 0
+        if type(error).__name__ == "PipeClosed":
+            _silence_stdout()
             return 0
         usage = _usage_message(error)
         if usage is not None:

@@ -80,7 +80,7 @@ def print_answer(answer: Answer[Any], view: Callable[[Answer[Any]], View], optio
     if options.json:
         from capplan.report.document import answer_document, to_json
 
-        print(to_json(answer_document(answer, explain=options.explain)))
+        write(to_json(answer_document(answer, explain=options.explain)))
         return
     from dataclasses import replace
 
@@ -92,7 +92,7 @@ def print_answer(answer: Answer[Any], view: Callable[[Answer[Any]], View], optio
             raise UsageError(
                 "this answer is not a table", where="--csv" if options.csv else "--markdown", hint="--json"
             )
-        print(tables.to_csv(shown.main) if options.csv else tables.to_markdown(shown.main))
+        write(tables.to_csv(shown.main) if options.csv else tables.to_markdown(shown.main))
         return
     if options.explain and answer.explanation:
         from capplan.report.explain import explanation_table
@@ -104,9 +104,20 @@ def print_answer(answer: Answer[Any], view: Callable[[Answer[Any]], View], optio
     if wants_terminal():
         tables.print_rich(shown, notes, color=wants_color(options.no_color))
         return
-    print(tables.to_text(shown))
-    if notes:
-        print("\n" + "\n".join(f"{label}: {text}" for label, text in notes))
+    lines = "\n".join(f"{label}: {text}" for label, text in notes)
+    write("\n\n".join(part for part in (tables.to_text(shown), lines) if part))
+
+
+class PipeClosed(Exception):
+    """The reader of standard output has gone away: nothing more to say, and no mistake."""
+
+
+def write(text: str) -> None:
+    """Print to standard output, whole."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise PipeClosed from None
 
 
 def wants_terminal() -> bool:

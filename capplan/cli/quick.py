@@ -78,9 +78,15 @@ def _table(parameters: typing.Mapping[str, inspect.Parameter]) -> dict[str, _Opt
         item = typing.get_args(kind)[0] if many else kind
         if item not in (str, bool, Path):
             return None
-        spellings = info.param_decls or (f"--{name.replace('_', '-')}",)
+        spellings = spelled(info) or (f"--{name.replace('_', '-')}",)
         table.update(dict.fromkeys(spellings, _Option(name, item is bool, many, item)))
     return table
+
+
+def spelled(info: OptionInfo) -> tuple[str, ...]:
+    """The spellings of an option; inside `Annotated`, typer keeps the first one where the default would stand."""
+    first = (info.default,) if isinstance(info.default, str) else ()
+    return (*first, *(info.param_decls or ()))
 
 
 def _metadata(annotation: Any) -> tuple[Any, ...]:

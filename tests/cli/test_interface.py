@@ -1,0 +1,229 @@
+"""The interface's contracts: exit codes, JSON, errors, streams, colours, the short way through."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import typer
+
+from capplan.cli import kv as kv_module
+from capplan.cli import weights as weights_module
+from capplan.cli.app import COMMANDS, run
+from capplan.cli.quick import quick, spelled
+from capplan.report.schemas import RESULTS, command_schema
+
+ROOT = Path(__file__).parents[2]
+CONFIG = str(ROOT / "tests" / "data" / "model_truth" / "configs" / "google--gemma-2-2b.json")
+UNIFORM = ["kv", "--layers", "32", "--kv-heads", "8", "--head-dim", "128"]
+
+ANSWERED = {
+    "kv": [["kv", "--model", CONFIG, "--seq", "8k"], [*UNIFORM, "--seq", "8k,64k"]],
+    "weights": [["weights", "--model", CONFIG], ["weights", "--params", "35e9", "--bits", "4"]],
+    "attention-pairs": [["attention-pairs", "--prompt", "6", "--new", "2"]],
+    "models list": [["models", "list"]],
+    "models show": [["models", "show", CONFIG]],
+    "models import": [["models", "import", CONFIG, "--name", "gemma"]],
+    "models validate": [["models", "validate", str(ROOT / "pyproject.toml")]],
+    "gpus list": [["gpus", "list"]],
+    "gpus show": [["gpus", "show", "h200"]],
+    "gpus validate": [["gpus", "validate", str(ROOT / "hardware" / "h200-sxm-141gb.yaml")]],
+}
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str]) -> Any:
+    def ask(*argv: str, code: int = 0) -> str:
+        assert run(list(argv)) == code, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return ask
+
+
+@pytest.mark.parametrize("command", RESULTS)
+def test_every_document_fits_its_committed_schema(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    committed = json.loads(
+        (ROOT / "docs" / "schemas" / f"{command.replace(' ', '-')}.json").read_text(encoding="utf-8")
+    )
+    assert command_schema(command) == committed, "run: python tools/schemas.py"
+    for argv in ANSWERED[command]:
+        run([*argv, "--json", "--explain"])
+        text = capsys.readouterr().out
+        jsonschema.validate(json.loads(text), committed)
+        run([*argv, "--json", "--explain"])
+        assert capsys.readouterr().out == text, "the same input must give the same bytes"
+
+
+def test_the_document_has_its_keys_in_order(answer: Any) -> None:
+    document = json.loads(answer(*UNIFORM, "--seq", "8k", "--json"))
+    assert list(document) == [
+        "schema_version", "capplan_version", "command", "inputs", "result", "provenance", "assumptions", "warnings", "sources",
+    ]  # fmt: skip
+    assert document["result"]["kv_bytes"] + document["result"]["state_bytes"] == document["result"]["total_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        (["kvv"], 2, "did you mean kv"),
+        (["kv", "--model", "llama2-70b"], 2, "--seq"),
+        (["kv", "--model", "llama2-70b", "--sek", "5"], 2, "--seq"),
+        ([*UNIFORM, "--seq", "-5"], 2, "--seq"),
+        ([*UNIFORM, "--seq", "5", "--kv-cache-dtype", "fp9"], 2, "fp8"),
+        (["kv", "--seq", "5"], 2, "--model"),
+        (["kv", "--model", "no-such-model", "--seq", "5"], 3, "no model named"),
+        (["kv", "--model", "./missing.yaml", "--seq", "5"], 3, "missing.yaml"),
+        (["gpus", "show", "h10"], 3, "h100"),
+        (["weights", "--params", "35e9"], 2, "--bits"),
+        (["weights", "--params", "35e9", "--bits", "0"], 2, "--bits"),
+        (["models", "frobnicate"], 2, "frobnicate"),
+        (["attention-pairs", "--prompt", "6", "--new", "1M"], 2, "--new"),
+    ],
+)
+def test_mistakes_have_one_block_and_their_exit_code(
+    argv: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(argv) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert said in err
+    assert "Traceback" not in err
+    assert run([*argv, "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert list(document["error"]) == ["kind", "message", "hint", "where"]
+
+
+def test_an_unsupported_architecture_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "llamax", "hidden_size": 8}')
+    assert run(["weights", "--model", str(config)]) == 4
+    assert "llamax" in capsys.readouterr().err
+    config.write_text(Path(CONFIG).read_text().replace('"head_dim"', '"num_secret_experts": 4, "head_dim"'))
+    assert run(["weights", "--model", str(config)]) == 4
+    assert "num_secret_experts" in capsys.readouterr().err
+    assert run(["weights", "--model", str(config), "--ignore-key", "num_secret_experts"]) == 0
+
+
+@pytest.mark.parametrize("flag", ["--csv", "--markdown"])
+def test_tables_come_as_csv_and_markdown(flag: str, answer: Any) -> None:
+    lines = answer(*UNIFORM, "--seq", "8k,64k", flag).splitlines()
+    if flag == "--csv":
+        assert lines == [
+            "seq,total_bytes,total_bytes_exact",
+            "8192,1073741824,1073741824",
+            "65536,8589934592,8589934592",
+        ]
+    else:
+        assert lines[0] == "| tokens | KV cache + state | bytes |"
+        assert lines[3] == "| 65,536 | 8.00 GiB | 8,589,934,592 |"
+
+
+def test_explain_shows_formula_numbers_and_result(answer: Any) -> None:
+    text = answer(*UNIFORM, "--seq", "8k", "--explain")
+    assert "L · B · entries · elements · b" in text
+    assert "32 · 1 · (S = 8192) · (2·Hkv·D = 2·8·128) · 2" in text
+    assert "1,073,741,824 B" in text
+
+
+@pytest.mark.parametrize("module", [kv_module, weights_module])
+def test_the_short_way_reads_as_typer_does(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both parsers hand the same arguments on, for every option alone and for all together."""
+    words: list[list[str]] = []
+    for parameter in inspect.signature(module.command).parameters.values():
+        info = parameter.annotation.__metadata__[0]
+        kind = parameter.annotation.__args__[0] if hasattr(parameter.annotation, "__args__") else str
+        words += [[spelling] if kind is bool else [spelling, "7"] for spelling in spelled(info)]
+    required = [pair for pair in words if pair[0] == "--seq"]
+    lines = [[word for pair in [*required, option] for word in pair] for option in words]
+    lines.append([word for pair in words for word in pair])
+    lines.append(
+        [word for pair in words for word in ([f"{pair[0]}=7"] if len(pair) == 2 and pair[0].startswith("--") else pair)]
+    )
+    for line in lines:
+        seen: dict[str, Any] = {}
+        app = typer.Typer(add_completion=False)
+
+        def record(**arguments: Any) -> None:
+            seen.update(arguments)  # noqa: B023 - called within this round
+
+        record.__signature__ = inspect.signature(module.command)  # type: ignore[attr-defined]
+        record.__annotations__ = dict(module.command.__annotations__)
+        app.command()(record)
+        typer.main.get_command(app).main(args=line, standalone_mode=False)
+        assert quick(module.command, line) == seen, line
+
+
+@pytest.mark.parametrize(
+    "line", [["--help"], ["--seq"], ["--seq", "--batch"], ["5"], ["--no-such"], ["--seq", "5", "--json=1"], []]
+)
+def test_the_short_way_leaves_the_rest_to_typer(line: list[str]) -> None:
+    assert quick(kv_module.command, line) is None
+
+
+def test_every_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    listed = capsys.readouterr().out
+    for name in COMMANDS:
+        assert name in listed
+        assert run([name, "--help"]) == 0
+        assert "Usage: capplan" in capsys.readouterr().out
+
+
+def in_process(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; from capplan.cli.app import run; sys.exit(run({list(argv)!r}))"
+    env = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")} | environment
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd="/", check=False)
+
+
+def test_a_pipe_gets_plain_text_and_a_terminal_colours() -> None:
+    plain = in_process(*UNIFORM, "--seq", "8k")
+    assert "\x1b" not in plain.stdout
+    assert "\x1b" in in_process(*UNIFORM, "--seq", "8k", FORCE_COLOR="1").stdout
+    assert "\x1b[3" not in in_process(*UNIFORM, "--seq", "8k", FORCE_COLOR="1", NO_COLOR="1").stdout
+
+
+def test_the_version_needs_no_heavy_import() -> None:
+    code = (
+        "import sys; from capplan.cli.app import run; run(['--version']); "
+        "print([m for m in ('typer', 'pydantic', 'yaml', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1] == "[]"
+
+
+def test_kv_imports_no_numpy_and_no_torch() -> None:
+    code = (
+        f"import sys; from capplan.cli.app import run; run({[*UNIFORM, '--seq', '8k', '--json']!r}); "
+        "print([m for m in ('numpy', 'torch', 'rich') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_closed_pipe_is_no_mistake() -> None:
+    code = "import sys; from capplan.cli.app import run; sys.exit(run(['gpus', 'list', '--json']))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 0
+
+
+def test_a_bug_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*words: Any) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr("capplan.cli.app._invoke", broken)
+    assert run(["kv"]) == 70
+    assert capsys.readouterr().err == "bug: RuntimeError: planted (run with --debug for the traceback)\n"
+    with pytest.raises(RuntimeError):
+        run(["kv", "--debug"])
