@@ -43,6 +43,7 @@ class CacheRule:
         length_of: which length counts: the context S, the encoder's input, or the image tokens.
         limit: the most tokens that are kept (a window); None: all.
         rate: tokens that share one entry (compression).
+        remainder: the tokens that wait for the rest of their group count, one entry each, instead of whole groups.
         fixed: entries whatever the length (a fixed number of frames); overrides `length_of`.
         split: equal pieces that tensor parallelism divides (KV heads); None: every rank keeps all.
     """
@@ -53,19 +54,21 @@ class CacheRule:
     length_of: LengthOf = "context"
     limit: int | None = None
     rate: int = 1
+    remainder: bool = False
     fixed: int | None = None
     split: int | None = None
 
     def entries(self, length: Any) -> Any:
-        """Entries that `length` tokens leave: ``floor(min(S, limit) / rate)``; broadcasts over `length`."""
+        """Entries that `length` tokens leave: ``floor(min(S, limit) / rate)``, or what is over; broadcasts."""
         if self.fixed is not None:
             return self.fixed
         kept = length if self.limit is None else minimum(length, self.limit)
-        return kept // self.rate
+        return kept % self.rate if self.remainder else kept // self.rate
 
     def growth(self, length: int) -> Fraction:
         """Entries that one more token adds at this length, on average over a compression group."""
         grows = self.fixed is None and self.length_of == "context" and (self.limit is None or length < self.limit)
+        grows = grows and not self.remainder
         return Fraction(1, self.rate) if grows else Fraction(0)
 
     def entries_formula(self) -> str:
@@ -74,6 +77,8 @@ class CacheRule:
             return str(self.fixed)
         symbol = {"context": "S", "encoder": "S_enc", "images": "S_img"}[self.length_of]
         kept = symbol if self.limit is None else f"min({symbol}, {self.limit})"
+        if self.remainder:
+            return f"{kept} mod {self.rate}"
         return kept if self.rate == 1 else f"⌊{kept}/{self.rate}⌋"
 
     def rank_elements(self, tp: int) -> int:
@@ -146,7 +151,8 @@ def cross_attention(mixer: CrossAttention) -> list[CacheRule]:
 def compressed_attention(mixer: CompressedAttention) -> list[CacheRule]:
     """DeepSeek-V4: the last W - 1 raw tokens (K and V both stored) and one entry of D a group of `rate` tokens.
 
-    What transformers' own cache keeps, with K and V of the window stored apart although they are equal.
+    What transformers' own cache keeps, with K and V of the window stored apart although they are equal. Tokens whose
+    group is not full yet wait as projections, an entry and a gate each, of twice the width where groups overlap.
 
     Source: transformers 5.24.0, models/deepseek_v4 (cache classes).
     """
@@ -154,9 +160,19 @@ def compressed_attention(mixer: CompressedAttention) -> list[CacheRule]:
     rules = [CacheRule("window keys and values", 2 * dim, f"2·D = 2·{dim}", limit=mixer.window - 1)]
     if mixer.rate:
         rules.append(CacheRule("compressed entries", dim, f"D = {dim}", rate=mixer.rate))
+        rules.append(waiting_tokens("entries", dim, mixer.rate, mixer.overlap))
         if mixer.indexer:
             rules += index_keys(mixer.indexer, rate=mixer.rate)
+            rules.append(waiting_tokens("indexer keys", mixer.indexer.head_dim, mixer.rate, mixer.overlap))
     return rules
+
+
+def waiting_tokens(name: str, dim: int, rate: int, overlap: bool) -> CacheRule:
+    """Tokens that wait for their compression group to fill: ``2·D`` elements each, or ``4·D`` where groups overlap."""
+    factor = 4 if overlap else 2
+    return CacheRule(
+        f"waiting {name} and gates", factor * dim, f"{factor}·D = {factor}·{dim}", rate=rate, remainder=True
+    )
 
 
 MIXER_CACHE: dict[type, Callable[[Any], list[CacheRule]]] = {
@@ -177,9 +193,7 @@ def _nothing(mixer: Any) -> list[CacheRule]:
     return []
 
 
-def kv_bytes(
-    layers: Any, sequences: Any, length: Any, kv_heads: Any, head_dim: Any, item_bytes: Any
-) -> Any:
+def kv_bytes(layers: Any, sequences: Any, length: Any, kv_heads: Any, head_dim: Any, item_bytes: Any) -> Any:
     """The textbook's formula for layers that are all alike: ``2·L·B·S·Hkv·D·b`` bytes; broadcasts.
 
     Args:

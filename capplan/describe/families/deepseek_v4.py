@@ -78,8 +78,9 @@ def _hash_layers(config: Config, layers: int) -> list[bool]:
 
 
 def _block(config: Config, kind: str, rates: dict[str, int], hash_layer: bool) -> Block:
-    """One layer; a hash layer stores a table of ``vocabulary x top_k`` instead of a correction bias."""
-    ffn = routed_experts(config, shared_bias=switched(config, "mlp_bias", MLP), correction_bias=not hash_layer)
+    """One layer, always with one shared expert; a hash layer stores a table instead of a correction bias."""
+    shared = {"intermediate_size": config.size("moe_intermediate_size"), "bias": switched(config, "mlp_bias", MLP)}
+    ffn = routed_experts(config, shared=shared, correction_bias=not hash_layer)
     tables: Tensors = {"mlp.gate.tid2eid": (config.size("vocab_size"), ffn.top_k)} if hash_layer else {}
     connections = {**_connections(config, "attn_hc."), **_connections(config, "ffn_hc.")}
     mixer = _attention(config, kind, rates)

@@ -31,11 +31,22 @@ from capplan.describe.model import Block
 
 
 def glm4_moe(config: Config) -> dict[str, Any]:
-    """Biases on q, k and v by ``attention_bias``, a norm a head by ``use_qk_norm``, half of each head rotates."""
-    fields = attention(config, bias=switched(config, "attention_bias", QKV))
+    """Biases on q, k and v by ``attention_bias``, a norm a head by ``use_qk_norm``, half of each head rotates.
+
+    Without ``head_dim`` a head is ``hidden / heads`` rounded down.
+    """
+    hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
+    head_dim = config.optional_size("head_dim") or hidden // heads
     norm = "head" if config.flag("use_qk_norm", default=False) else "none"
-    rotated = rotary_dim(config, fields["head_dim"], default=0.5)
-    mixer = attention_part(config, {**fields, "qk_norm": norm, "rotary_dim": rotated})
+    fields = {
+        "heads": heads,
+        "kv_heads": config.optional_size("num_key_value_heads") or heads,
+        "head_dim": head_dim,
+        "qk_norm": norm,
+        "rotary_dim": rotary_dim(config, head_dim, default=0.5),
+        "bias": switched(config, "attention_bias", QKV),
+    }
+    mixer = attention_part(config, fields)
 
     def block(sparse: bool) -> Block:
         ffn = routed_experts(config, correction_bias=True) if sparse else dense(config)

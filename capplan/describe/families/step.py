@@ -23,7 +23,7 @@ from capplan.describe.families.towers import biased, encoder_layer, tower
 from capplan.describe.model import Attention, Block, Dense, MixtureOfExperts, Tensors
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-EXPERTS = ("moe_num_experts", "n_routed_experts", "num_experts", "num_local_experts")
+EXPERTS = ("moe_num_experts", "n_routed_experts", "num_experts")
 TOP_K = ("moe_top_k", "num_experts_per_tok")
 SHARED_WIDTH = ("share_expert_dims", "share_expert_dim")
 KV_HEADS = ("num_attention_groups", "num_key_value_heads")
@@ -70,6 +70,7 @@ def step3p5(config: Config) -> dict[str, Any]:
     Lists of one item a layer may go on for the MTP layers, which have a copy of the head each.
     """
     config.ignore("swiglu_limits", "swiglu_limits_shared", "yarn_only_types", *ROUTING_KEYS)
+    config.ignore("num_local_experts")  # transformers' class sets its own n_routed_experts over it
     if config.flag("use_mfa", default=False):
         config.refuse("use_mfa", "multi-matrix factorisation attention is not known of Step-3.5")
     layers = layer_count(config)
