@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from capplan.describe.layer_formula import expand_layers
 from capplan.describe.parts import OneOrMany, Part, TaggedUnion, Whole
@@ -411,8 +411,7 @@ class Stack(Part):
             else:
                 runs.append((name, index, 1))
         return tuple(
-            LayerGroup(name=name, first=first, repeat=repeat, block=self.blocks[name])
-            for name, first, repeat in runs
+            LayerGroup(name=name, first=first, repeat=repeat, block=self.blocks[name]) for name, first, repeat in runs
         )
 
     @property
@@ -438,6 +437,8 @@ class Embedding(Part):
     head: bool = True
     """False: the model has no output head (encoders for embeddings)."""
     head_bias: bool = False
+    extra_rows: Count = 0
+    """Rows of the table beyond the vocabulary, which the head does not have (Llama 3.2 Vision)."""
     positions: Count = 0
     """Rows of a learned position table."""
     token_types: Count = 0

@@ -514,7 +514,8 @@ def embedding_tensors(spec: ModelSpec) -> tuple[Tensor, ...]:
     embedding, hidden = spec.embedding, spec.hidden_size
     width = embedding.size or hidden
     by_token = Split(0, embedding.vocab_size)
-    tensors = [Tensor("embed_tokens.weight", "embedding", (embedding.vocab_size, width), split=by_token)]
+    rows = embedding.vocab_size + embedding.extra_rows
+    tensors = [Tensor("embed_tokens.weight", "embedding", (rows, width), split=Split(0, rows))]
     if embedding.positions:
         tensors.append(vector("embed_positions.weight", "embedding", embedding.positions, hidden))
     if embedding.token_types:

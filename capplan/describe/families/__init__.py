@@ -87,6 +87,8 @@ FAMILIES: dict[str, str] = {
     "mistral": "llama:mistral",
     "mistral3": "multimodal:mistral3",
     "mixtral": "mixtral:mixtral",
+    "mllama": "mllama:mllama",
+    "mllama_text_model": "mllama:mllama_text",
     "modernbert": "bert:modernbert",
     "mpt": "mpt:mpt",
     "nemotron": "nemotron:nemotron",
