@@ -39,7 +39,7 @@ HARMLESS = re.compile(
     r"|attention_softmax_in_fp32|attn_implementation|_attn_implementation|attn_impl|cache_implementation"
     r"|attention_chunk_size|image_seq_length|video_seq_length|num_logits_to_keep|residual_in_fp32"
     r"|rescale_prenorm_residual|time_step_\w+|bf16|fp16|fp32|kv_cache_dtype|ignore_index|torchscript|use_bfloat16"
-    r"|remove_invalid_values|rope_interleave\w*|clip_qkv|router_\w*coef|query_pre_attn_scalar|expert_dtype)$"
+    r"|remove_invalid_values|rope_interleave\w*|clip_qkv|router_\w*coef|query_pre_attn_scalar|expert_dtype|output_gate_type)$"
 )
 """Keys that never change a size: generation, initialisation, positions without a table, scaling, bookkeeping."""
 

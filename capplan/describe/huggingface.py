@@ -23,9 +23,7 @@ def read_config_file(path: Path, *, name: str | None = None, ignore_keys: Collec
     return read_config(data, where=str(path), name=name or stem or "model", ignore_keys=ignore_keys)
 
 
-def read_config(
-    data: dict[str, Any], *, where: str, name: str, ignore_keys: Collection[str] = ()
-) -> ModelSpec:
+def read_config(data: dict[str, Any], *, where: str, name: str, ignore_keys: Collection[str] = ()) -> ModelSpec:
     """The model that a parsed configuration describes.
 
     Raises:
@@ -67,7 +65,11 @@ def build(fields: dict[str, Any], where: str) -> ModelSpec:
 
 
 def parse_json(text: str, where: str) -> dict[str, Any]:
-    """A JSON object, strictly: no duplicate keys, no NaN or infinity, no deep nesting."""
+    """A JSON object, strictly: no duplicate keys, no deep nesting.
+
+    Python's own ``Infinity`` and ``NaN`` are let through, since real configurations have them (Mamba-2's
+    ``time_step_limit``); no size is ever taken from them.
+    """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
@@ -77,9 +79,6 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
             raise InvalidFileError(f"the key {twice!r} stands twice in one object", where=where)
         return result
 
-    def no_constant(constant: str) -> Any:
-        raise InvalidFileError(f"{constant} is not a usable number", where=where)
-
     depth = most = 0
     for character in text:
         depth += (character in "[{") - (character in "]}")
@@ -87,7 +86,7 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
     if most > MAX_JSON_DEPTH:
         raise InvalidFileError(f"values are nested more than {MAX_JSON_DEPTH} deep", where=where)
     try:
-        data = json.loads(text, object_pairs_hook=once, parse_constant=no_constant)
+        data = json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         raise InvalidFileError(
             f"this is not valid JSON: {error.msg}", where=f"{where}:{error.lineno}:{error.colno}"
