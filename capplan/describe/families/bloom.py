@@ -20,7 +20,7 @@ from capplan.describe.model import Block
 def bloom(config: Config) -> dict[str, Any]:
     """LayerNorms and biases everywhere; the feed-forward is four times as wide as the hidden state."""
     config.ignore("apply_residual_connection_post_layernorm", "skip_bias_add", "skip_bias_add_qkv")
-    hidden = config.size("n_embed", "hidden_size")
+    hidden = config.optional_size("n_embed") or config.size("hidden_size")
     heads = config.size("num_attention_heads", "n_head")
     width = config.optional_size("n_inner") or 4 * hidden
     if width != 4 * hidden:

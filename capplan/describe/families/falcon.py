@@ -24,7 +24,7 @@ def falcon(config: Config) -> dict[str, Any]:
     KV heads are ``num_kv_heads`` in the new decoder architecture, else one with ``multi_query`` or one a query head.
     A layer has one norm where its sublayers run side by side (the new architecture two, unless told).
     """
-    hidden = config.size("n_embed", "hidden_size")
+    hidden = config.optional_size("n_embed") or config.size("hidden_size")
     heads = config.size("num_attention_heads")
     fields = multi_head(config, heads, hidden, bias=switched(config, "bias", QKVO))
     given = config.optional_size("num_kv_heads") or heads

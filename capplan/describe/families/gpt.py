@@ -47,6 +47,7 @@ def _positions(config: Config) -> int:
 
 def gpt2(config: Config) -> dict[str, Any]:
     """Learned positions, biases everywhere."""
+    config.ignore("reorder_and_upcast_attn")
     hidden, heads = _sizes(config)
     fields = multi_head(config, heads, hidden, bias=QKVO, rotary_dim=0)
     return _gpt(config, fields, positions=_positions(config))

@@ -107,8 +107,7 @@ def apertus(config: Config) -> dict[str, Any]:
 def smollm3(config: Config) -> dict[str, Any]:
     """Layers with a 0 in ``no_rope_layers`` have no rotary embedding, and slide where ``use_sliding_window`` is set."""
     window = config.optional_size("sliding_window")
-    if not config.flag("use_sliding_window", default=False):
-        window = None
+    slides = config.flag("use_sliding_window", default=False) and window is not None
     layers = layer_count(config)
     rotates = config.items("no_rope_layers", length=layers)
     if rotates is None:
@@ -117,9 +116,11 @@ def smollm3(config: Config) -> dict[str, Any]:
     config.ignore("no_rope_layer_interval")
 
     def unrotated_slide(_: int) -> list[str]:
-        return ["full_attention" if window is None or rotated else "sliding_attention" for rotated in rotates]
+        return ["sliding_attention" if slides and not rotated else "full_attention" for rotated in rotates]
 
     types = layer_types(config, FULL_OR_SLIDING, unrotated_slide)
+    if window is None and "sliding_attention" in types:
+        config.invalid("sliding_window", "layers slide (layer_types), but no sliding_window is given")
     fields = attention(config, bias=switched(config, "attention_bias", QKVO))
     ffn = dense(config, bias=switched(config, "mlp_bias", MLP))
     order = []
