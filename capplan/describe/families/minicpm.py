@@ -15,6 +15,8 @@ def minicpm(config: Config) -> dict[str, Any]:
     config.ignore("dim_model_base", "mup_denominator", "sparse_config", "use_minicpm_sparse")
     if config.has("sparse_config"):
         config.assume("dense attention", "the pooled keys of sparse_config are not counted")
+    if "tie_word_embeddings" not in config.data:
+        config.assume("tie_word_embeddings = true", "as in the first release's class; later copies of it disagree")
     return llama(config)
 
 
