@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from capplan.describe.huggingface import read_config
+from capplan.describe.resolve import resolve_model
 from capplan.memory.sequence_memory import Lengths, sequence_memory
 from capplan.memory.weights import count_parameters
 
@@ -35,3 +36,10 @@ def test_counts(row: dict[str, Any]) -> None:
             got[f"{length} fp8"] = sequence_memory(spec, lengths, kv_dtype="fp8").total_bytes
             want[f"{length} fp8"] = totals["fp8"]
     assert got == want
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.get("params_mtp")], ids=lambda row: row["id"])
+def test_mtp_layers_of_the_catalog_entry(row: dict[str, Any]) -> None:
+    """A configuration cannot tell copies of the token table and the head; the catalog's entry for the id can."""
+    spec = resolve_model(row["id"]).spec
+    assert count_parameters(spec).mtp == row["params_mtp"]

@@ -70,8 +70,10 @@ def descriptions() -> dict[str, ModelSpec]:
         known = extra["sources"].get(huggingface_id, {"source": f"config.json of {huggingface_id}", "date": READ_ON})
         sources = {"all": Source(**known)}
         clean_id = re.sub(r"\(.*\)", "", huggingface_id)
-        specs[name] = with_facts(replace(spec, huggingface_id=clean_id, sources=sources), extra["facts"].get(huggingface_id))
+        specs[name] = with_facts(replace(spec, huggingface_id=clean_id, sources=sources), extra["facts"].get(huggingface_id, {}))
         wanted[name] = [*other_names(huggingface_id, name)]
+        if clean_id != huggingface_id:
+            wanted[name].append(huggingface_id.lower())
         for other in extra["also"].get(huggingface_id, []):
             wanted[name] += [other.lower(), short_name(other, {}), *other_names(other, short_name(other, {}))]
     taken = set(specs) | {str(spec.huggingface_id).lower() for spec in specs.values()}
@@ -82,22 +84,25 @@ def descriptions() -> dict[str, ModelSpec]:
     return specs
 
 
-def with_facts(spec: ModelSpec, facts: dict[str, Any] | None) -> ModelSpec:
-    """What a configuration cannot tell, each with its source: what the MTP layers bring along."""
-    if not facts:
-        return spec
-    mtp, sources = spec.mtp, dict(spec.sources)
+def with_facts(spec: ModelSpec, facts: dict[str, Any]) -> ModelSpec:
+    """What a configuration does not tell, each with its source: the context, and what the MTP layers bring along.
+
+    A context length that is only the default of a class is not known, and is left out.
+    """
+    sources = dict(spec.sources)
+    if any("max_position_embeddings" in line for line in spec.assumptions):
+        spec = replace(spec, max_positions=None)
+    spec = replace(spec, assumptions=tuple(line for line in spec.assumptions if "max_position_embeddings" not in line))
     for field, fact in facts.items():
-        section, key = field.split(".")
-        if section != "mtp":
-            raise ValueError(f"{field}: only mtp can be corrected")
-        if mtp is None:
-            raise ValueError(f"{spec.name} has no MTP layers")
-        mtp = replace(mtp, **{key: fact["value"]})
         sources[field] = Source(source=fact["source"], date=fact["date"])
-    assert isinstance(mtp, MtpStack)
-    assumptions = tuple(line for line in spec.assumptions if "MTP" not in line)
-    return replace(spec, mtp=mtp, sources=sources, assumptions=assumptions)
+        section, _, key = field.rpartition(".")
+        if section == "mtp":
+            assert isinstance(spec.mtp, MtpStack), f"{spec.name} has no MTP layers"
+            known = tuple(line for line in spec.assumptions if "MTP" not in line)
+            spec = replace(spec, mtp=replace(spec.mtp, **{key: fact["value"]}), assumptions=known)
+        else:
+            spec = replace(spec, **{field: fact["value"]})
+    return replace(spec, sources=sources)
 
 
 def main() -> None:
