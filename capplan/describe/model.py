@@ -381,6 +381,8 @@ class Stack(Part):
     final_norms: Count = 1
     tensors: Tensors = field(default_factory=dict)
     """Whatever else the stack holds, by name."""
+    buffers: Tensors = field(default_factory=dict)
+    """What its checkpoint stores around the layers that is not a parameter."""
 
     _MAX_LAYERS: ClassVar[int] = 4096
 

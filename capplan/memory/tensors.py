@@ -489,7 +489,7 @@ def _block_tensors(block_key: _Frozen, stack_key: _Frozen) -> tuple[Tensor, ...]
         tensors += dense(ffn, hidden) if isinstance(ffn, Dense) else mixture_of_experts(ffn, hidden)
     tensors += norm_tensors("norms", stack, block.norms)
     tensors += extra_tensors(block.tensors)
-    tensors += [replace(tensor, trained=False, linear=False) for tensor in extra_tensors(block.buffers)]
+    tensors += stored_buffers(block.buffers)
     return tuple(tensors)
 
 
@@ -504,9 +504,18 @@ def extra_tensors(named: dict[str, tuple[int, ...]]) -> list[Tensor]:
 _LINEAR_MAP = re.compile(r"(?<!embed_positions)(?<!embedding)(?<!relative_attention_bias)\.weight$")
 
 
+def stored_buffers(named: dict[str, tuple[int, ...]]) -> list[Tensor]:
+    """What a checkpoint stores that is no parameter."""
+    return [replace(tensor, trained=False, linear=False) for tensor in extra_tensors(named)]
+
+
 def stack_tensors(stack: Stack) -> tuple[Tensor, ...]:
     """What stands around the layers of a stack: its final norms and whatever it lists by name."""
-    return (*norm_tensors("norm", stack, stack.final_norms), *extra_tensors(stack.tensors))
+    return (
+        *norm_tensors("norm", stack, stack.final_norms),
+        *extra_tensors(stack.tensors),
+        *stored_buffers(stack.buffers),
+    )
 
 
 def embedding_tensors(spec: ModelSpec) -> tuple[Tensor, ...]:
