@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from capplan.describe.formats import FP32
 from capplan.describe.model import ModelSpec, Stack
@@ -131,12 +132,22 @@ def _module(tensor: Tensor) -> str:
 def scheme_of(named: NamedTensor, plan: QuantisationPlan, towers: frozenset[str]) -> WeightScheme:
     """How one tensor is stored: by the plan when it is the matrix of a linear map, else as plain numbers."""
     tensor = named.tensor
-    if not tensor.trained or tensor.name.endswith(_ALWAYS_FP32):
+    correction_bias = tensor.component == "router" and not tensor.trained
+    if correction_bias or tensor.name.endswith(_ALWAYS_FP32):
         return Plain(FP32)
     if not tensor.linear:
         return Plain(plan.unquantised)
     component = "other" if named.part in towers else tensor.component
     return plan.scheme_for(named.module, component, tensor.shape)
+
+
+def rank_shape(tensor: Tensor, tp: int) -> tuple[int, ...]:
+    """The shape of a tensor's share on the rank that holds most of it: ``ceil(units / tp)`` of its pieces."""
+    if tensor.split is None:
+        return tensor.shape
+    axis, units = tensor.split.axis, tensor.split.units
+    share = tensor.shape[axis] * -(-units // tp) // units
+    return (*tensor.shape[:axis], share, *tensor.shape[axis + 1 :])
 
 
 def quantised_weights(spec: ModelSpec, plan: QuantisationPlan, *, mtp: bool = False) -> QuantisedWeights:
@@ -147,16 +158,36 @@ def quantised_weights(spec: ModelSpec, plan: QuantisationPlan, *, mtp: bool = Fa
         plan: how each matrix is stored.
         mtp: whether the layers that draft further tokens count.
     """
+    return rank_weights(spec, plan, tp=1, mtp=mtp)
+
+
+def rank_weights(
+    spec: ModelSpec, plan: QuantisationPlan, *, tp: int, ep: int = 1, mtp: bool = False
+) -> QuantisedWeights:
+    """Bytes on the rank of a tensor-parallel group that holds most.
+
+    Each tensor is divided first and then stored, so that blocks and groups are those of the rank's own share. Routed
+    experts divide by `ep` groups in number and by ``tp / ep`` in width; towers are whole on every rank.
+
+    Args:
+        spec: the model.
+        plan: how each matrix is stored.
+        tp: ranks of the group.
+        ep: groups of experts; 1: every rank holds a part of every expert.
+        mtp: whether the layers that draft further tokens count.
+    """
     towers = frozenset(spec.towers)
     sums: dict[tuple[str, WeightScheme], list[int]] = {}
     for named in named_tensors(spec, by_layer=plan.depends_on_layer, mtp=mtp):
         tensor = named.tensor
         scheme = scheme_of(named, plan, towers)
-        component = named.part if named.part in towers else tensor.component
-        rows, columns = tensor.shape if len(tensor.shape) == 2 else (1, tensor.elements // tensor.count)
+        in_tower = named.part in towers
+        routed = tensor.component == "experts_routed"
+        shape = tensor.shape if in_tower else rank_shape(tensor, max(1, tp // ep) if routed else tp)
+        rows, columns = shape if len(shape) == 2 else (1, prod(shape))
         stored = tensor_bytes(scheme, rows, columns)
-        count = tensor.count * named.layers
-        row = sums.setdefault((component, scheme), [0, 0, 0, 0, 0])
+        count = named.layers * (-(-tensor.count // ep) if routed else tensor.count)
+        row = sums.setdefault((named.part if in_tower else tensor.component, scheme), [0, 0, 0, 0, 0])
         one = (1, rows * columns, stored.total, stored.scale_bytes, sum(term.elements for term in stored.terms))
         for position, value in enumerate(one):
             row[position] += value * count
