@@ -32,6 +32,8 @@ def test_total(row: dict[str, Any]) -> None:
     "key", ["num_experts_of_tomorrow", "extra_hidden_layers", "vision_config", "output_vocab_size"]
 )
 def test_an_unknown_key_that_may_change_sizes_is_refused(row: dict[str, Any], key: str) -> None:
+    if key in row["config"]:
+        pytest.skip("the model has this key")
     value: Any = {"hidden_size": 8} if key == "vision_config" else 7
     with pytest.raises(UnsupportedError, match=key):
         read_config({**row["config"], key: value}, where="config.json", name=row["name"])

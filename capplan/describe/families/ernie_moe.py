@@ -19,10 +19,26 @@ from capplan.describe.families.common import (
 from capplan.describe.families.experts import dense_or_experts, draft_layers
 from capplan.describe.model import Block, MixtureOfExperts, Tensors
 
+RUNTIME_KEYS = (
+    "fuse_ln",
+    "fuse_rope",
+    "fuse_swiglu",
+    "fuse_gate_detach_matmul",
+    "moe_capacity",
+    "moe_gate",
+    "moe_gate_act",
+    "moe_group",
+    "moe_norm_gate_logits",
+    "moe_norm_min",
+    "moe_use_aux_free",
+    "num_acc_steps",
+    "use_rmsnorm",
+)
+
 
 def ernie4_5_moe(config: Config) -> dict[str, Any]:
     """Biases everywhere by ``use_bias``; the routers' correction biases are parameters; MTP layers are dense."""
-    config.ignore("moe_capacity", "moe_gate", "moe_use_aux_free", "moe_norm_min", "moe_norm_gate_logits")
+    config.ignore(*RUNTIME_KEYS)
     biased = config.flag("use_bias", default=False)
     mixer = attention_part(config, attention(config, bias=switched(config, "use_bias", QKVO)))
     bias = switched(config, "use_bias", MLP)

@@ -21,24 +21,27 @@ from capplan.describe.families.experts import by_layer
 from capplan.describe.model import Attention, Block, Dense, MixtureOfExperts, Tensors
 
 RUNTIME_KEYS = (
-    "use_rotary_pos_emb",
+    "add_classification_head",
+    "anyres_pooling_size",
+    "class_num",
+    "dense_list",
+    "group_limited_greedy",
+    "kv_lora_rank",
+    "mask_init_id",
     "moe_drop_tokens",
     "moe_random_routing_dropped_token",
     "norm_type",
+    "num_media_embeds",
+    "org_vocab_size",
+    "pool_type",
     "position_embedding_xdrope",
-    "mask_init_id",
-    "sep_token_id",
+    "q_lora_rank",
     "qk_nope_head_dim",
     "qk_rope_head_dim",
+    "use_rotary_pos_emb",
     "v_head_dim",
-    "kv_lora_rank",
-    "q_lora_rank",
-    "num_media_embeds",
-    "pool_type",
-    "group_limited_greedy",
-    "anyres_pooling_size",
 )
-"""Keys without effect where MLA (``use_mla``) and pictures are off."""
+"""Keys without effect where MLA (``use_mla``), pictures (``vit_...``) and the classifier are off."""
 
 
 def hunyuan(config: Config) -> dict[str, Any]:
@@ -62,7 +65,9 @@ def _hunyuan(config: Config, *, least_experts: int, shared: bool, norms: bool) -
     """
     if config.flag("use_mla", default=False):
         config.refuse("use_mla", "latent attention in Hunyuan is not supported")
-    config.ignore(*RUNTIME_KEYS)
+    if config.data.get("vit_path") or config.data.get("vit_type") or config.data.get("add_classification_head"):
+        config.refuse("vit_type", "Hunyuan with a vision tower or a classifier is not supported")
+    config.ignore(*RUNTIME_KEYS, *(key for key in config.data if key.startswith("vit_")))
     own = _attention(config, norms)
     reads = replace(own, cache="shared", kv_projection=False)
     key_norm: Tensors = {"self_attn.key_layernorm.weight": (own.head_dim,)} if norms else {}
