@@ -68,6 +68,8 @@ FAMILIES: dict[str, str] = {
     "jamba": "hybrid_mamba:jamba",
     "kimi_k2": "deepseek:deepseek_v3",
     "kimi_k25": "kimi_k25:kimi_k25",
+    "kimi_k3": "kimi_linear:kimi_k3",
+    "kimi_linear": "kimi_linear:kimi_linear",
     "lfm2": "lfm2:lfm2",
     "lfm2_moe": "lfm2:lfm2_moe",
     "llama": "llama:llama",
