@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import prod
 
-from capplan.arrays import is_number, present
+from capplan.arrays import is_number, minimum, present
 from capplan.memory.tensors import Tensor
 from capplan.work.collectives import all_reduce
 from capplan.work.formats import WeightFormat, rank_bytes
 from capplan.work.operators import Gemm, Kind, Number, Operator, Rows, Traffic
-from capplan.work.scope import Scope
+from capplan.work.scope import Scope, over
 from capplan.work.sharding import rank_matrix
 
-TABLE_WORDS = ("embed", "position", "relative_attention_bias", "token_type", "pos_emb", "tid2eid")
+TABLE_WORDS = ("position", "pos_emb", "tile_", "relative_attention_bias")
 """Words in the names of tables that are looked up, not multiplied."""
+
+PROJECTOR_WORDS = ("projector", "merger", "adapter")
+"""Words in the names of what stands between a tower and the decoder."""
 
 
 class Shelf:
@@ -157,25 +161,54 @@ def elementwise(
     )
 
 
-def is_table(tensor: Tensor) -> bool:
-    """Whether a tensor is looked up rather than multiplied."""
-    return any(word in tensor.name for word in TABLE_WORDS)
-
-
 def remaining(scope: Scope, tensors: Sequence[Tensor], tokens: Number) -> list[Operator]:
     """What a description lists beyond its mixers and feed-forwards: matrices as products, the rest as parameters read.
 
-    Leaves out what the model does with vectors and tables that are known by name alone.
+    A matrix multiplies every position, a pooler one position a sequence, a projector the positions that leave a tower;
+    a convolution is the product that it becomes when its input is unfolded. Tables are read row by row.
+
+    Leaves out what the model does with vectors that are known by name alone, and that a convolution before one with a
+    stride works at a higher rate.
     """
     operators: list[Operator] = []
-    for tensor in tensors:
-        if tensor.linear and not is_table(tensor):
-            operators += products(scope, short_name(tensor), [tensor], tokens)
-    others = [tensor for tensor in tensors if not tensor.linear or is_table(tensor)]
-    if others:
-        reads = elementwise(scope, "parameters", others[0].component, tokens, 0, weights=others)
-        operators.append(reads)
+    matrices = [
+        tensor for tensor in tensors if len(tensor.shape) > 1 and min(tensor.shape) > 1 and not is_table(tensor)
+    ]
+    for tensor in matrices:
+        biases = [other for other in tensors if other is not tensor and module_of(other) == module_of(tensor)]
+        flat = replace(tensor, shape=(tensor.shape[0], prod(tensor.shape[1:])), linear=True)
+        operators += products(scope, short_name(tensor), [flat, *biases], _positions(scope, tensor, tokens))
+    multiplied = {module_of(tensor) for tensor in matrices}
+    vectors = [tensor for tensor in tensors if module_of(tensor) not in multiplied and not is_table(tensor)]
+    tables = [tensor for tensor in tensors if is_table(tensor)]
+    if vectors or tables:
+        operators.append(_parameters(scope, vectors, tables, tokens))
     return operators
+
+
+def is_table(tensor: Tensor) -> bool:
+    """Whether a tensor is looked up rather than multiplied."""
+    return len(tensor.shape) > 1 and any(word in tensor.name for word in TABLE_WORDS)
+
+
+def _positions(scope: Scope, tensor: Tensor, tokens: Number) -> Number:
+    """Positions that a matrix multiplies."""
+    if "pooler" in tensor.name:
+        return over(scope.spans, lambda span: 1)
+    if any(word in tensor.name for word in PROJECTOR_WORDS):
+        return over(scope.spans, lambda span: span.sampled or span.tokens)
+    return tokens
+
+
+def _parameters(scope: Scope, vectors: list[Tensor], tables: list[Tensor], tokens: Number) -> Operator:
+    """Vectors read whole, and the rows of tables that the positions look up."""
+    rows = sum(
+        minimum(table.shape[0], tokens) * rank_bytes(table, scope.formats.of(table), 1) // table.shape[0]
+        for table in tables
+    )
+    component = (vectors or tables)[0].component
+    read = elementwise(scope, "parameters", component, tokens, 0, weights=vectors)
+    return replace(read, traffic=replace(read.traffic, weights=read.traffic.weights + rows))
 
 
 def where(amount: Number, operators: list[Operator]) -> list[Operator]:

@@ -63,11 +63,19 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """Inputs of a tower: `tokens` patches or frames of each of `sequences` images or clips."""
+    """Inputs of a tower.
+
+    Args:
+        tower: which of the model's towers.
+        tokens: patches or frames of each input.
+        sequences: images or clips.
+        outputs: positions of each that go on to the decoder, where a projector merges patches; 0: as many as came in.
+    """
 
     tower: str
     tokens: Number
     sequences: Number = 1
+    outputs: Number = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +281,9 @@ def _towers(spec: ModelSpec, step: Step, scope: Scope) -> list[Operator]:
     operators: list[Operator] = []
     for part in step.encode:
         whole = replace(scope, sharding=Sharding())
-        operators += _stack_once(spec.towers[part.tower], [Span(part.sequences, part.tokens)], whole)
+        operators += _stack_once(
+            spec.towers[part.tower], [Span(part.sequences, part.tokens, sampled=part.outputs)], whole
+        )
     return operators
 
 
