@@ -51,12 +51,16 @@ def switched(config: Config, key: str, parts: tuple[str, ...]) -> tuple[str, ...
     return parts if config.flag(key, default=False) else ()
 
 
-def rotary_dim(config: Config, head_dim: int, *names: str, default: float = 1.0) -> int | None:
+def rotary_dim(
+    config: Config, head_dim: int, *names: str, default: float = 1.0, layer_type: str | None = None
+) -> int | None:
     """Rotated elements of a head, ``partial_rotary_factor * head_dim``; None where all of it rotates.
 
-    The factor stands in ``rope_parameters`` (formerly ``rope_scaling``) or beside it.
+    The factor stands in ``rope_parameters`` (formerly ``rope_scaling``), there under `layer_type`, or beside it.
     """
     rope = config.data.get("rope_parameters") or config.data.get("rope_scaling")
+    if isinstance(rope, dict) and isinstance(rope.get(layer_type), dict):
+        rope = rope[layer_type]
     factor = rope.get("partial_rotary_factor") if isinstance(rope, dict) else None
     if factor is None:
         factor = config.number(*(names or ("partial_rotary_factor",)), default=default)

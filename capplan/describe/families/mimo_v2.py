@@ -73,6 +73,6 @@ def _attention(config: Config, prefix: str) -> Attention:
         "window": window,
         "sinks": sinks,
         "bias": switched(config, "attention_bias", QKV),
-        "rotary_dim": rotary_dim(config, head_dim, default=0.334),
+        "rotary_dim": rotary_dim(config, head_dim, default=0.334, layer_type=SLIDING if prefix else FULL),
     }
     return attention_part(config, fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 from capplan.describe.config import Config
@@ -12,10 +12,11 @@ from capplan.describe.families.common import (
     attention_part,
     decoder,
     dense,
-    even_heads,
+    head_dim,
     layer_count,
     layered,
     make,
+    rotary_dim,
     switched,
 )
 from capplan.describe.families.experts import dense_or_experts, draft_stack, one_of
@@ -50,7 +51,7 @@ def step3_text(config: Config) -> dict[str, Any]:
     fields = {
         "heads": heads,
         "kv_heads": config.size(*KV_HEADS, default=1),
-        "head_dim": config.optional_size("head_dim") or even_heads(config, heads, hidden),
+        "head_dim": head_dim(config, heads, hidden),
         "q_lora_rank": config.optional_size("share_q_dim"),
     }
     mixer = attention_part(config, fields)
@@ -77,7 +78,10 @@ def step3p5(config: Config) -> dict[str, Any]:
     drafts = config.count("num_nextn_predict_layers", "num_mtp_layers", default=0)
     kinds = _kinds(config, layers, drafts)
     sparse = _expert_layers(config, layers, drafts)
-    mixers = {FULL: _attention(config, {}), SLIDING: _sliding_attention(config, kinds)}
+    mixers = {
+        FULL: _attention(config, {"rotary_dim": _rotated(config, kinds, FULL)}),
+        SLIDING: _sliding_attention(config, kinds),
+    }
     bias = switched(config, "mlp_bias", MLP)
     ffns: dict[bool, Dense | MixtureOfExperts] = {
         False: dense(config, bias=bias),
@@ -130,7 +134,7 @@ def _attention(config: Config, other: dict[str, Any]) -> Attention:
     fields: dict[str, Any] = {
         "heads": heads,
         "kv_heads": config.optional_size(*KV_HEADS) or heads,
-        "head_dim": config.optional_size("head_dim") or even_heads(config, heads, hidden),
+        "head_dim": head_dim(config, heads, hidden),
         "qk_norm": "head",
         "output_gate": _gate(config),
         "bias": switched(config, "attention_bias", QKVO),
@@ -145,12 +149,20 @@ def _gate(config: Config) -> str:
     return "head" if config.raw("gating", default=True) in (True, "per-head") else "full"
 
 
-def _sliding_attention(config: Config, kinds: Collection[str]) -> Attention:
+def _rotated(config: Config, kinds: Sequence[str], kind: str) -> int | None:
+    """Rotated elements of a head in the layers of one kind, which all have the factor of the first of them."""
+    width = head_dim(config, config.size("num_attention_heads"), config.size("hidden_size"))
+    factors = config.items("partial_rotary_factors") or []
+    default = factors[kinds.index(kind)] if kind in kinds and len(factors) > kinds.index(kind) else 1.0
+    return rotary_dim(config, width, default=default, layer_type=kind)
+
+
+def _sliding_attention(config: Config, kinds: Sequence[str]) -> Attention:
     """Attention in a window, with the head counts of ``attention_other_setting`` or of a key of their own."""
     window = config.optional_size("sliding_window")
     if window is None and SLIDING in kinds:
         config.invalid("sliding_window", "layers slide (layer_types), but sliding_window has no value")
-    other: dict[str, Any] = {"window": window}
+    other: dict[str, Any] = {"window": window, "rotary_dim": _rotated(config, kinds, SLIDING)}
     if config.has("attention_other_setting"):
         setting = config.sub("attention_other_setting")
         setting.ignore("attention_type", "true_head_dim")
