@@ -182,6 +182,8 @@ class GatedDeltaNet(Part):
     value_dim: Size
     conv_kernel: Size
     state_dtype: Dtype = "fp32"
+    engine_state_dtype: Dtype | None = None
+    """The dtype that the configuration asks engines to keep the recurrent state in; None: it leaves that to them."""
     projections: Literal["fused", "split", "separate"] = "fused"
     """Matrices: q, k, v and gate in one, beta and decay in another (Qwen3-Next); q, k, v in one and gate, beta, decay
     each in its own (Qwen3.5); each in its own (OLMo hybrid). Their sizes are the same, their names are not."""
@@ -242,6 +244,8 @@ class Mamba2(Part):
     norm: bool = True
     """A gated RMS norm before the output projection."""
     state_dtype: Dtype = "fp32"
+    engine_state_dtype: Dtype | None = None
+    """The dtype that the configuration asks engines to keep the recurrent state in; None: it leaves that to them."""
 
     @property
     def inner(self) -> int:

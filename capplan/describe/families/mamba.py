@@ -96,3 +96,8 @@ def state_dtype(config: Config, key: str) -> str:
     if name not in STATE_DTYPES:
         config.refuse(key, f"the state dtype {name!r} is not supported", f"one of {', '.join(STATE_DTYPES)}")
     return STATE_DTYPES[name]
+
+
+def engine_state_dtype(config: Config, key: str) -> str | None:
+    """The dtype of recurrent states that a release asks engines for; None where it names none."""
+    return state_dtype(config, key) if config.text(key, default=None) else None

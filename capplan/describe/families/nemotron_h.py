@@ -19,7 +19,7 @@ from capplan.describe.families.common import (
     never_tied,
     switched,
 )
-from capplan.describe.families.mamba import state_dtype
+from capplan.describe.families.mamba import engine_state_dtype, state_dtype
 from capplan.describe.model import Block, Mamba2, MixtureOfExperts, Tensors
 
 PATTERN = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
@@ -69,6 +69,7 @@ def _blocks(config: Config, *, correction_bias: bool = True) -> dict[str, Block]
         "conv_bias": config.flag("mamba_conv_bias", "use_conv_bias"),
         "projection_bias": config.flag("use_bias"),
         "state_dtype": state_dtype(config, "mamba_ssm_cache_dtype"),
+        "engine_state_dtype": engine_state_dtype(config, "mamba_ssm_cache_dtype"),
     }
     head_dim = config.optional_size("head_dim", "attention_head_dim")
     fields = {**attention(config, rotary_dim=0), **({"head_dim": head_dim} if head_dim else {})}

@@ -19,7 +19,7 @@ from capplan.describe.families.common import (
     rotary_dim,
     switched,
 )
-from capplan.describe.families.mamba import state_dtype
+from capplan.describe.families.mamba import engine_state_dtype, state_dtype
 from capplan.describe.families.qwen_moe import sparse_layers
 from capplan.describe.model import Block, Dense, GatedDeltaNet, MixtureOfExperts, Tensors
 
@@ -87,6 +87,7 @@ def _delta_net(config: Config, projections: str) -> dict[str, Any]:
         "conv_kernel": config.size("linear_conv_kernel_dim"),
         "projections": projections,
         "state_dtype": state_dtype(config, "mamba_ssm_dtype"),
+        "engine_state_dtype": engine_state_dtype(config, "mamba_ssm_dtype"),
     }
 
 
