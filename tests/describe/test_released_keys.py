@@ -55,3 +55,18 @@ def test_a_key_left_out_is_no_bug(row: dict[str, Any]) -> None:
         rest = {name: value for name, value in row["config"].items() if name != key}
         with suppress(CapplanError):
             read_config(rest, where="config.json", name=row["name"])
+
+
+def nested(config: dict[str, Any]) -> list[tuple[str, str]]:
+    """(level, key) of every key of the nested configurations."""
+    return [(level, key) for level, value in config.items() if isinstance(value, dict) for key in value]
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if nested(row["config"])], ids=lambda row: row["name"])
+def test_wrong_and_missing_values_of_nested_levels_are_no_bugs(row: dict[str, Any]) -> None:
+    for level, key in nested(row["config"]):
+        inner = row["config"][level]
+        rest = {name: value for name, value in inner.items() if name != key}
+        for changed in [rest, *({**inner, key: wrong} for wrong in ("8", 0, -1, 1.5, True, None, [8], {"a": 1}))]:
+            with suppress(CapplanError):
+                read_config({**row["config"], level: changed}, where="config.json", name=row["name"])

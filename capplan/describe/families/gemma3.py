@@ -102,10 +102,11 @@ def gemma3n_text(config: Config) -> dict[str, Any]:
     }
     for part in ("altup_projections", "altup_unembed_projections"):
         stack |= {f"{part}.{index}.weight": (hidden, hidden) for index in range(inputs - 1)}
-    order = []
-    for kind, reads, ffn_width in zip(types, shared, _widths(config, len(types)), strict=True):
+    order, widths = [], _widths(config, len(types))
+    for kind, reads, ffn_width in zip(types, shared, widths, strict=True):
         features = {"window": window if kind == "sliding_attention" else None, **cache_of(reads)}
-        name = ("sliding" if features["window"] else "full") + ("_shared" if reads else "") + f"_{ffn_width}"
+        name = ("sliding" if features["window"] else "full") + ("_shared" if reads else "")
+        name += f"_{ffn_width}" if len(set(widths)) > 1 else ""
         ffn = dense(config, intermediate_size=ffn_width)
         mixer = attention_part(config, {**fields, **features})
         order.append((name, Block(mixer=(mixer,), ffn=(ffn,), norms=7, tensors=layer)))

@@ -9,6 +9,19 @@ from capplan.describe.config import Config
 from capplan.describe.families.common import decoder, make, uniform
 from capplan.describe.model import Block, Mamba, Mamba2
 
+OTHER_NAMES = (
+    "d_model",
+    "d_inner",
+    "n_layer",
+    "ssm_cfg",
+    "rms_norm",
+    "fused_add_norm",
+    "pad_vocab_size_multiple",
+    "use_mambapy",
+    "use_falcon_mambapy",
+    "use_associative_scan",
+)
+"""Keys of the original code that stand beside transformers' own, and choices of kernels."""
 STATE_DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -17,9 +30,7 @@ def mamba(config: Config) -> dict[str, Any]:
 
     Falcon-Mamba's norms on dt, B and C have no weights, so that it holds the same tensors.
     """
-    config.ignore(
-        "d_model", "d_inner", "n_layer", "use_mambapy", "use_falcon_mambapy", "use_associative_scan", "ssm_cfg"
-    )
+    config.ignore(*OTHER_NAMES)
     hidden = config.size("hidden_size")
     expand = config.size("expand")
     mixer = make(
@@ -39,7 +50,7 @@ def mamba(config: Config) -> dict[str, Any]:
 
 def mamba2(config: Config) -> dict[str, Any]:
     """Mamba-2: heads of `head_dim` channels, B and C in `n_groups`, a gated norm before the output."""
-    config.ignore("chunk_size", "norm_before_gate", "time_step_rank")
+    config.ignore("chunk_size", "norm_before_gate", "time_step_rank", "intermediate_size")
     heads, head_dim = config.size("num_heads"), config.size("head_dim")
     check_inner(config, "num_heads", config.size("expand") * config.size("hidden_size"), heads, head_dim)
     mixer = make(

@@ -10,7 +10,7 @@ from typing import Any
 from capplan.describe.config import Config
 from capplan.describe.families import FAMILIES, reader
 from capplan.describe.families.towers import biased
-from capplan.describe.families.vision import patches, vision_tower
+from capplan.describe.families.vision import own_type, patches, vision_tower
 from capplan.describe.model import Tensors
 from capplan.errors import did_you_mean
 
@@ -56,11 +56,6 @@ def text_model(config: Config, text: Config, model_type: str, *, tied: bool) -> 
     fields = reader(model_type)(text)
     config.ignore("vocab_size", "hidden_size", "pad_token_id")
     return fields
-
-
-def own_type(config: Config, model_type: str) -> str:
-    """The ``model_type`` of a nested configuration, or the one that its outer class assumes."""
-    return config.text("model_type", default=None) or model_type
 
 
 def feature_layers(config: Config) -> int:

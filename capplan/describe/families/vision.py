@@ -64,9 +64,14 @@ TOWERS: dict[str, Callable[[Config], dict[str, Any]]] = {
 }
 
 
+def own_type(config: Config, model_type: str) -> str:
+    """The ``model_type`` of a nested configuration, or the one that its outer class assumes."""
+    return config.text("model_type", default=None) or model_type
+
+
 def vision_tower(config: Config, model_type: str) -> dict[str, Any]:
     """The tower of a nested configuration, by its own ``model_type`` or else by `model_type`."""
-    kind = config.data.get("model_type") or model_type
+    kind = own_type(config, model_type)
     if kind not in TOWERS:
         config.refuse("model_type", f"the vision model {kind!r} is not supported", f"one of {', '.join(TOWERS)}")
     return TOWERS[kind](config)
