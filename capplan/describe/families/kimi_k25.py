@@ -28,7 +28,7 @@ def kimi_k25(config: Config) -> dict[str, Any]:
     """The text model under ``text_config`` and the tower under ``vision_config``; the outer level says what is tied."""
     config.ignore(*RUNTIME_KEYS)
     text = config.sub("text_config", "deepseek_v3")
-    vision = config.sub("vision_config", "kimi_k25_vision")
+    vision = config.sub("vision_config", "kimi_k25_vision", fixed=True)
     fields = deepseek_v3(text)
     embedding = {**fields["embedding"], "tied": config.flag("tie_word_embeddings", default=False)}
     width = vision.optional_size("mm_hidden_size") or config.optional_size("projection_hidden_size")

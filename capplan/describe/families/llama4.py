@@ -25,8 +25,8 @@ CHUNKED, FULL = "chunked_attention", "full_attention"
 
 def llama4(config: Config) -> dict[str, Any]:
     """The text model and its vision tower."""
-    text = config.sub("text_config", "llama4_text")
-    vision = config.sub("vision_config", "llama4_vision_model")
+    text = config.sub("text_config", "llama4_text", fixed=True)
+    vision = config.sub("vision_config", "llama4_vision_model", fixed=True)
     tied = (text if "tie_word_embeddings" in text.data else config).flag("tie_word_embeddings", default=False)
     config.ignore("tie_word_embeddings")
     fields = llama4_text(text)

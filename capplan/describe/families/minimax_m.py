@@ -64,8 +64,8 @@ def minimax_m3(config: Config) -> dict[str, Any]:
 
 def minimax_m3_vl(config: Config) -> dict[str, Any]:
     """M3's text model with a vision tower; what is tied on either level is tied."""
-    text = config.sub("text_config", "minimax_m3_vl_text")
-    vision = config.sub("vision_config", "minimax_m3_vl_vision")
+    text = config.sub("text_config", "minimax_m3_vl_text", fixed=True)
+    vision = config.sub("vision_config", "minimax_m3_vl_vision", fixed=True)
     config.ignore(
         "projection_dim",
         "vision_feature_layer",
@@ -156,8 +156,12 @@ def _tower(config: Config, text_hidden: int, width: int) -> dict[str, Any]:
         config.size("num_channels"),
         config.size("patch_size"),
     )
-    merged = text_hidden * config.size("spatial_merge_size") ** 2
-    frames = config.size("temporal_patch_size")
+    config.ignore("projection_dim", "vocab_size", "rope_mode", "vision_segment_max_frames")
+    compression = config.sub("img_token_compression_config")
+    compression.ignore("image_token_compression_method")
+    side = compression.optional_size("spatial_merge_size") or config.size("spatial_merge_size")
+    frames = compression.optional_size("temporal_patch_size") or config.size("temporal_patch_size")
+    merged = text_hidden * side**2
     tensors: Tensors = {
         "embeddings.proj.weight": (hidden, channels, frames, patch, patch),
         **biased("multi_modal_projector.linear_1", width, hidden),

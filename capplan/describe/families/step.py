@@ -101,8 +101,8 @@ def step3p7(config: Config) -> dict[str, Any]:
         config.assume("no vision tower", "the configuration has the text model's keys alone")
         return step3p5(config.typed("step3p5"))
     config.ignore("understand_projector_stride", "image_token_len", "patch_token_len", "im_end_token")
-    text = config.sub("text_config", "step3p5")
-    vision = config.sub("vision_config", "step3p5_vision")
+    text = config.sub("text_config", "step3p5", fixed=True)
+    vision = config.sub("vision_config", "step3p5_vision", fixed=True)
     fields = step3p5(text)
     tied = config.flag("tie_word_embeddings", default=False) or fields["embedding"]["tied"]
     bias = config.flag("projector_bias", default=False)
