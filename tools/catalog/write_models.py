@@ -70,7 +70,9 @@ def descriptions() -> dict[str, ModelSpec]:
         known = extra["sources"].get(huggingface_id, {"source": f"config.json of {huggingface_id}", "date": READ_ON})
         sources = {"all": Source(**known)}
         clean_id = re.sub(r"\(.*\)", "", huggingface_id)
-        specs[name] = with_facts(replace(spec, huggingface_id=clean_id, sources=sources), extra["facts"].get(huggingface_id, {}))
+        specs[name] = with_facts(
+            replace(spec, huggingface_id=clean_id, sources=sources), extra["facts"].get(huggingface_id, {})
+        )
         wanted[name] = [*other_names(huggingface_id, name)]
         if clean_id != huggingface_id:
             wanted[name].append(huggingface_id.lower())
