@@ -49,12 +49,15 @@ MISTRAL_SMALL = {
 
 
 def text_model(config: Config, text: Config, model_type: str, *, tied: bool) -> dict[str, Any]:
-    """The fields of the text model; whether its head is tied is for the outer configuration to say."""
+    """The fields of the text model; whether its head is tied is for the outer configuration to say.
+
+    What some files repeat of the text model's keys on the outer level has no effect.
+    """
     if model_type not in FAMILIES:
         text.refuse("model_type", f"the text model {model_type!r} is not supported", did_you_mean(model_type, FAMILIES))
     text.data = {**text.data, "tie_word_embeddings": tied}
     fields = reader(model_type)(text)
-    config.ignore("vocab_size", "hidden_size", "pad_token_id")
+    config.ignore("vocab_size", "hidden_size", *text.data)
     return fields
 
 
