@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from capplan.describe.formats import GgmlType
+from capplan.describe.gguf import GgufFile
 from capplan.describe.gguf_mix import GgufMix, GgufShape, quantise_types
 from capplan.describe.gguf_tensor import GgufTensor
 from capplan.describe.model import Attention, LatentAttention, MixtureOfExperts, ModelSpec
@@ -314,3 +315,22 @@ def gguf_weights(spec: ModelSpec, mix: GgufMix, *, rope_factors: int = 0) -> Ggu
         UnsupportedError: an architecture whose conversion isn't known, or a row that no type can store.
     """
     return GgufWeights(tuple(quantise_types(gguf_tensors(spec, rope_factors=rope_factors), gguf_shape(spec), mix)))
+
+
+def unexplained_elements(spec: ModelSpec, file: GgufFile) -> int:
+    """Elements of a file's tensors that the model doesn't have; below 0: that the file lacks.
+
+    Rotary factors and MTP layers, which stand behind the model's own layers, are left out. Anything but 0 says that the
+    file holds another model than its metadata describes, or one that was changed.
+
+    Args:
+        spec: the model that the file's metadata describes.
+        file: its header.
+    """
+    expected = sum(tensor.elements for tensor in gguf_tensors(spec))
+    found = sum(
+        tensor.elements
+        for tensor in file.tensors
+        if not tensor.name.startswith("rope_") and GgufTensor(tensor.name, tensor.shape).layer < spec.depth
+    )
+    return found - expected
