@@ -14,7 +14,7 @@ from capplan.describe.local_gpu import LocalDevice, local_devices
 from capplan.describe.parts import hydrated
 from capplan.describe.quantities import parse_bandwidth, parse_bytes, parse_flops, shown
 from capplan.describe.yaml_file import read_yaml, validate
-from capplan.errors import CapplanError, NotFoundError, UsageError, did_you_mean
+from capplan.errors import NotFoundError, UsageError, did_you_mean
 
 MIB = 2**20
 _AD_HOC_FLAGS = "--gpu-memory, --memory-bandwidth, --tflops"

@@ -37,7 +37,7 @@ def layer_formula(order: Sequence[str]) -> str:
     """
     best = _runs(order)
     for period in range(2, min(len(order) // 2, 24) + 1):
-        for lead in range(0, min(period, 4) + 1):
+        for lead in range(min(period, 4) + 1):
             body = order[lead : lead + period]
             times = 0
             while order[lead + times * period : lead + (times + 1) * period] == body:
