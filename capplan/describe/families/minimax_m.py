@@ -48,7 +48,7 @@ def minimax_m3(config: Config) -> dict[str, Any]:
     config.ignore("use_gemma_norm", "swiglu_alpha", "swiglu_limit", "index_local_blocks")
     sparse = config.sub("sparse_attention_config") if config.has("sparse_attention_config") else None
     config.ignore("sparse_attention_config")
-    fields = _attention(config, "per_head")
+    fields = _attention(config, "per_head", rotated=64)
     indexer = _indexer(config, sparse)
     if config.count("n_shared_experts", default=1) > 1:
         config.refuse("n_shared_experts", "more than one shared expert is not known of MiniMax-M3")
@@ -83,13 +83,16 @@ def minimax_m3_vl(config: Config) -> dict[str, Any]:
     }
 
 
-def _attention(config: Config, norm_kind: str) -> dict[str, Any]:
-    """Attention's fields; ``qk_norm_type`` says whether a norm is as wide as a head or as all heads."""
+def _attention(config: Config, norm_kind: str, rotated: int | None = None) -> dict[str, Any]:
+    """Attention's fields; ``qk_norm_type`` says whether a norm is as wide as a head or as all heads.
+
+    `rotated` elements of a head rotate where no key tells.
+    """
     kind = config.text("qk_norm_type", default=norm_kind) or norm_kind
     one_of(config, "qk_norm_type", [kind], tuple(QK_NORMS))
     normed = config.flag("use_qk_norm", default=True)
     fields = attention(config, qk_norm=QK_NORMS[kind] if normed else "none")
-    rotated = config.optional_size("rotary_dim")
+    rotated = config.optional_size("rotary_dim", default=rotated)
     if rotated is None:
         fields["rotary_dim"] = rotary_dim(config, fields["head_dim"])
     elif rotated < fields["head_dim"]:

@@ -85,7 +85,7 @@ def step3p5(config: Config) -> dict[str, Any]:
     bias = switched(config, "mlp_bias", MLP)
     ffns: dict[bool, Dense | MixtureOfExperts] = {
         False: dense(config, bias=bias),
-        True: _experts(config, bias),
+        True: _experts(config, bias, corrected=config.flag("use_moe_router_bias", default=True)),
     }
     order = []
     for kind, has_experts in zip(kinds, sparse, strict=True):
@@ -113,8 +113,8 @@ def step3p7(config: Config) -> dict[str, Any]:
     }
 
 
-def _experts(config: Config, bias: tuple[str, ...] = ()) -> MixtureOfExperts:
-    """Routed experts beside one shared expert of ``share_expert_dim``."""
+def _experts(config: Config, bias: tuple[str, ...] = (), *, corrected: bool = False) -> MixtureOfExperts:
+    """Routed experts beside one shared expert of ``share_expert_dim``, with a correction bias or without."""
     if config.count("n_shared_experts", default=1) != 1:
         config.refuse("n_shared_experts", "another number of shared experts than 1 is not known of Step's models")
     shared = config.count(*SHARED_WIDTH, default=0)
@@ -123,7 +123,7 @@ def _experts(config: Config, bias: tuple[str, ...] = ()) -> MixtureOfExperts:
         "top_k": config.size(*TOP_K),
         "intermediate_size": config.size("moe_intermediate_size"),
         "shared": {"intermediate_size": shared, "bias": bias} if shared else None,
-        "correction_bias": config.model_type != "step3_text",
+        "correction_bias": corrected,
     }
     return make(config, MixtureOfExperts, fields)
 
@@ -215,7 +215,7 @@ def _listed_layers(config: Config, value: Any, layers: int) -> set[int] | None:
     numbers: set[int] = set()
     for item in items if isinstance(items, list) else [items]:
         first, _, last = str(item).strip().partition("..")
-        if not first.isdigit() or not (last or first).isdigit():
+        if not all(number.isdecimal() and len(number) <= 9 for number in (first, last or first)):
             config.invalid("moe_layers_enum", f"moe_layers_enum must list layers, not {item!r}")
         numbers.update(range(int(first), min(int(last or first), layers) + 1))
     return numbers
