@@ -69,7 +69,8 @@ class EngineRules(Part):
     printed_tokens: PrintedTokens
     block_size: Size = 1
     latent_block_size: Size | None = None
-    """The least block size of MLA's kernels; None: as for other attention."""
+    """The block size of MLA's kernels on the architectures below; None: as for other attention."""
+    latent_block_architectures: tuple[str, ...] = ()
     hybrid_manager: bool = False
     """Windowed layers have groups of their own and keep no more than their window."""
     chunked_hybrid: bool = True
@@ -88,9 +89,11 @@ class EngineRules(Part):
     """How states may be kept for prefix caching, the default first; empty: they may not."""
     state_prefix_caching: bool = False
     """Prefix caching of hybrids is on by default."""
-    state_dtype: Literal["model", "fp32"] = "model"
-    """The dtype of recurrent states where the configuration names none."""
+    state_dtype: Literal["model", "fp32", "reference"] = "model"
+    """The dtype of recurrent states where the configuration names none: the model's, or that of its reference code."""
     convolution_dtype: Literal["model", "fp32"] = "model"
+    convolution_columns_dropped: Count = 1
+    """Columns of a convolution's kernel that its state does without."""
     state_slots_extra: Count = 0
     """State slots beside those of the requests."""
     state_memory_ratio: float = 0.0
@@ -213,7 +216,7 @@ def version_key(version: str) -> tuple[int, ...]:
 
 def _version(file: EngineFile, text: str | None) -> str:
     """The version that a user's text means, at least the first and with its generation obeyed."""
-    if text is None:
+    if text is None or text.strip().lower() in ("latest", "auto"):
         return file.latest
     generation = _GENERATION.search(text)
     version = _dated(file, text) or _numbered(_GENERATION.sub(" ", text))
