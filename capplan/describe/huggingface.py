@@ -43,10 +43,29 @@ def read_config(data: dict[str, Any], *, where: str, name: str, ignore_keys: Col
     config.ignore(*ignore_keys)
     fields = reader(model_type)(config)
     config.finish()
-    fields["assumptions"] = tuple(config.all_assumptions())
+    dtype, note = published_dtype(data)
+    fields.setdefault("dtype", dtype)
+    fields["assumptions"] = tuple([*config.all_assumptions(), *([note] if note else [])])
     fields.setdefault("name", name)
     fields.setdefault("model_type", model_type)
     return build(fields, where)
+
+
+def published_dtype(data: dict[str, Any]) -> tuple[str, str]:
+    """The 16-bit dtype that an engine loads the weights in, and a note where the file names another.
+
+    Engines' ``--dtype auto`` takes 16 bits for weights that are published in 32.
+    Source: vLLM, vllm/config/model.py (`_resolve_auto_dtype`), read 2026-11-30.
+    """
+    nested = data.get("text_config")
+    for part in (data, nested if isinstance(nested, dict) else {}):
+        for key in ("dtype", "torch_dtype"):
+            name = part.get(key)
+            if name == "float16":
+                return "fp16", ""
+            if name == "float32":
+                return "bf16", "weights published in float32 are loaded in 16 bits, as engines do"
+    return "bf16", ""
 
 
 def build(fields: dict[str, Any], where: str) -> ModelSpec:
