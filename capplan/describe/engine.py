@@ -210,8 +210,9 @@ def engine_rules(name: str, version: str | None = None) -> Engine:
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """A version as numbers that compare; ``0.6.x`` stands behind every 0.6."""
-    return tuple(10**6 if part == "x" else int(part) for part in version.split("."))
+    """A version as numbers that compare: ``0.10`` is ``0.10.0``, and ``0.6.x`` stands behind every 0.6."""
+    numbers = [10**6 if part == "x" else int(part) for part in version.split(".")]
+    return tuple(numbers + [0] * (4 - len(numbers)))
 
 
 def _version(file: EngineFile, text: str | None) -> str:
