@@ -23,6 +23,7 @@ HEADS_OF_THEIR_OWN = {"t5/variation-3": 331 * 48}
 """Parameters that checkpoints have and transformers does not build: T5's head, which 5.24.0 ties against the file."""
 
 READ_OTHERWISE = {
+    "minimax/variation-2": "MiniMax's own code and vLLM heed attn_type_list; transformers' class has none",
     "mpt/variation-1": "MPT's own code and vLLM heed no_bias, expansion_ratio and qk_ln; transformers' class has none",
 }
 """Rows in which transformers' class passes over keys that the model's own code and engines heed."""
@@ -43,3 +44,14 @@ def test_counts(row: dict[str, Any]) -> None:
         assert got != want, "the exception has become needless"
     else:
         assert got == want
+
+
+def test_a_list_of_attention_types_says_which_layers_are_linear() -> None:
+    """The list of the original files means what ``layer_types`` means: 1 is full attention."""
+    numbers = [1, 0, 0, 1, 0]
+    config = {"model_type": "minimax", "num_hidden_layers": 5, "attn_type_list": numbers}
+    named: dict[str, Any] = {"model_type": "minimax", "num_hidden_layers": 5}
+    named["layer_types"] = ["full_attention" if number else "linear_attention" for number in numbers]
+    specs = [read_config(data, where="config.json", name="model") for data in (config, named)]
+    assert specs[0].layers == specs[1].layers
+    assert specs[0].counts == {"attention": 2, "lightning": 3}
