@@ -99,6 +99,7 @@ def reach(mixer: Attention, spans: tuple[Span, ...]) -> Reach:
         over(spans, lambda span: _pairs(mixer, span)),
         over(spans, lambda span: _keys(mixer, span)),
         over(spans, lambda span: span.tokens * span.context),
+        (mixer.indexer.top_k if mixer.indexer else None) or mixer.window or mixer.chunk,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capplan.arrays import ceil_div, is_number, present
 from capplan.work.attention_traffic import SCORE_PASSES
@@ -47,6 +47,7 @@ class Reach:
         pairs: query-key pairs a head.
         keys: positions whose keys and values are read.
         rectangle: pairs of a kernel that computes every query against every key and masks afterwards.
+        limit: the most keys that a query sees; None: all.
     """
 
     sequences: Number
@@ -54,6 +55,7 @@ class Reach:
     pairs: Number
     keys: Number
     rectangle: Number
+    limit: int | None = None
 
 
 def attention_kernel(
@@ -85,7 +87,7 @@ def attention_kernel(
     entries = seen.keys * heads.entry_elements
     loose = 0 if cached else entries
     shape = AttentionShape(
-        seen.sequences, seen.tokens, seen.keys, pairs, heads.query, heads.kv, heads.key_dim, heads.value_dim
+        seen.sequences, seen.tokens, seen.keys, pairs, heads.query, heads.kv, heads.key_dim, heads.value_dim, seen.limit
     )
     return Operator(
         kind=kind,
@@ -101,7 +103,7 @@ def attention_kernel(
             activations_written=scope.activations(seen.tokens * heads.query * heads.value_dim + scores),
         ),
         activation_format=scope.formats.dtype,
-        kv_format=scope.formats.kv if cached else "",
+        kv_format=scope.formats.kv_name if cached else "",
     )
 
 
@@ -113,7 +115,7 @@ def context_parallel(
     In decode a rank serves the heads of all `cp` ranks on its ``1/cp`` of the positions. In prefill it gathers the
     cached prefix and attends as if alone.
 
-    Source: vLLM's decode context parallelism (``--decode-context-parallel-size``).
+    Source: SGLang and vLLM documentation, decode context parallelism (read 2026-11-30).
     """
     cp = scope.sharding.cp
     if cp == 1:
@@ -122,8 +124,8 @@ def context_parallel(
         prefix = over(spans, lambda span: span.prefix) * heads.entry_elements
         gather = collective("gather prefix", "all_gather", cp, scope.kv(prefix), present(prefix))
         return [*gather, attention_kernel(scope, kind, seen, heads, weights=weights)]
-    local = Reach(
-        seen.sequences, seen.tokens, ceil_div(seen.pairs, cp), ceil_div(seen.keys, cp), ceil_div(seen.rectangle, cp)
+    local = replace(
+        seen, pairs=ceil_div(seen.pairs, cp), keys=ceil_div(seen.keys, cp), rectangle=ceil_div(seen.rectangle, cp)
     )
     gathered = Heads(heads.query * cp, heads.kv, heads.key_dim, heads.value_dim, heads.entry)
     return [
@@ -145,5 +147,5 @@ def cache_write(scope: Scope, tokens: Number, elements: Number, name: str = "KV 
             activations_read=scope.activations(entries * elements), kv_written=scope.kv(entries * elements)
         ),
         activation_format=scope.formats.dtype,
-        kv_format=scope.formats.kv,
+        kv_format=scope.formats.kv_name,
     )

@@ -98,6 +98,7 @@ def _window_reach(mixer: CompressedAttention, spans: tuple[Span, ...]) -> Reach:
         over(spans, lambda span: limited_pairs(span.prefix, span.tokens, mixer.window)),
         over(spans, lambda span: window_keys(span.prefix, span.tokens, mixer.window)),
         over(spans, lambda span: span.tokens * span.context),
+        mixer.window,
     )
 
 
@@ -115,4 +116,5 @@ def _entry_reach(mixer: CompressedAttention, spans: tuple[Span, ...]) -> Reach:
         over(spans, lambda span: compressed_pairs(span.prefix, span.tokens, rate, top_k)),
         over(spans, keys),
         over(spans, lambda span: span.tokens * (span.context // rate)),
+        top_k,
     )

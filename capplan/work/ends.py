@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from capplan.describe.model import ModelSpec
-from capplan.memory.tensors import Tensor, embedding_tensors
+from capplan.memory.tensors import Split, Tensor, embedding_tensors
 from capplan.work.collectives import all_reduce, collective
 from capplan.work.formats import rank_bytes
 from capplan.work.operators import Number, Operator, Rows, Traffic
@@ -63,7 +65,9 @@ def head(spec: ModelSpec, scope: Scope, sampled: Number) -> list[Operator]:
     if not spec.embedding.head:
         return []
     vocabulary = spec.embedding.vocab_size
-    projections = products(scope, "lm_head", head_tensors(spec), sampled, kind="head")
+    tensors = head_tensors(spec)
+    projections = products(scope, "lm_head", tensors, sampled, kind="head")
+    projections = [replace(product, component="head") for product in projections]
     size = scope.activations(sampled * vocabulary)
     gather = collective("gather logits", "all_gather", scope.sharding.tp, size)
     return where(sampled, [*projections, *gather, sampling(scope, sampled, vocabulary)])
@@ -76,8 +80,8 @@ def head_tensors(spec: ModelSpec) -> list[Tensor]:
     if any(tensor.linear for tensor in own):
         return own
     table = shelf.take("embed_tokens")[0]
-    matrix = Tensor("lm_head.weight", "head", table.shape, split=table.split, linear=True)
-    return [matrix, *own]
+    rows = spec.embedding.vocab_size
+    return [replace(table, shape=(rows, table.shape[1]), split=Split(0, rows), linear=True), *own]
 
 
 def sampling(scope: Scope, sampled: Number, vocabulary: int) -> Operator:

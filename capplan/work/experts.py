@@ -97,6 +97,8 @@ def expert_load(
     """
     if not routing.skew:
         distinct = distinct_experts(local, top_k / choices, tokens)
-        return ExpertLoad(distinct, quotient(tokens * top_k * local, choices))
+        share = quotient(top_k * local, choices)
+        whole = isinstance(share, int)
+        return ExpertLoad(distinct, tokens * share if whole else quotient(tokens * top_k * local, choices))
     chances = popularity(experts, top_k * experts / choices, routing.skew)[:: int(ranks)]
     return ExpertLoad(skewed_distinct(chances, tokens), tokens * sum(chances))

@@ -47,7 +47,8 @@ def mixture_of_experts(ffn: MixtureOfExperts, scope: Scope) -> list[Operator]:
     shelf = Shelf(moe_tensors(ffn, scope.hidden))
     routed = shelf.take_component("experts_routed")
     operators = products(scope, "router", shelf.take("mlp.gate"), tokens)
-    operators.append(elementwise(scope, "top-k", "router", tokens, choices, written=0))
+    bias = shelf.take("e_score_correction_bias")
+    operators.append(elementwise(scope, "top-k", "router", tokens, choices, written=0, weights=bias))
     width = ffn.latent_size or scope.hidden
     operators += products(scope, "latent down-projection", shelf.take("fc1_latent_proj"), tokens)
     operators += experts_in(scope, tokens, ffn.top_k, width)

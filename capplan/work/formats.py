@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from capplan.arrays import ceil_div, each, times
 from capplan.describe.formats import element_bits, number_format
-from capplan.describe.weight_schemes import Plain, WeightScheme, tensor_bytes
-from capplan.memory.kv_cache import KV_DTYPE_BYTES
-from capplan.memory.tensors import Tensor
+from capplan.describe.model import Stack
+from capplan.describe.quantisation import QuantisationPlan, unquantised_plan
+from capplan.describe.weight_schemes import (
+    Awq,
+    BitsAndBytesFourBit,
+    Ggml,
+    Gptq,
+    Mxfp4,
+    Nvfp4,
+    PackQuantized,
+    Plain,
+    ScaledEightBit,
+    WeightScheme,
+    tensor_bytes,
+)
+from capplan.memory.kv_format import kv_format
+from capplan.memory.quantised_weights import NamedTensor, scheme_of
+from capplan.memory.tensors import Tensor, block_tensors
 from capplan.work.operators import Number
 from capplan.work.sharding import rank_matrix
 
-UNQUANTISED = frozenset({"router", "head", "norms", "embedding", "other"})
-"""Components whose matrices stay in the activations' dtype unless a checkpoint says otherwise."""
+MATH_FORMATS = frozenset({"fp8", "int8", "fp4"})
+"""The formats that matrix units may multiply in beside 16 and 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +40,9 @@ class WeightFormat:
     """How a weight matrix is stored and multiplied.
 
     Args:
-        name: the name that kernel laws know it by, such as ``bf16``, ``fp8``, ``fp8_block``, ``nvfp4``, ``int4_wo``.
+        name: what kernel tables call it, as in `capplan.describe.kernel_formats`: ``bf16``, ``fp8_block``, ...
         scheme: how it is stored.
-        activation: number format in which its input is multiplied; None: the activations' own (weight-only formats).
+        activation: number format in which its input is multiplied; None: the activations' own (weight-only kernels).
     """
 
     name: str
@@ -37,23 +52,35 @@ class WeightFormat:
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """The formats of one deployment.
+    """The formats of one deployment, or, once `at` a place, of one layer.
 
     Args:
-        dtype: number format of the activations and of every tensor that is not quantised.
-        kv: number format of the KV cache.
-        quantised: the format of the matrix of a linear map, or None where it is stored in `dtype`; None: nothing is
-            quantised.
+        dtype: number format of the activations.
+        kv: number format of the KV cache; ``auto``: that of the activations.
+        plan: how each weight is stored; None: all in `dtype`.
+        math: which of fp8, int8 and fp4 the matrix units multiply; weights in others are turned into `dtype` first.
+        part: where the tensors are: ``model``, ``encoder``, ``mtp`` or the name of a tower.
+        layer: the layer whose tensors these are; None: what stands around the layers.
+        tower: whether the part is a tower.
     """
 
     dtype: str = "bf16"
-    kv: str = "bf16"
-    quantised: Callable[[Tensor], WeightFormat | None] | None = None
+    kv: str = "auto"
+    plan: QuantisationPlan | None = None
+    math: frozenset[str] = MATH_FORMATS
+    part: str = "model"
+    layer: int | None = None
+    tower: bool = False
+
+    def at(self, part: str, layer: int | None, *, tower: bool = False) -> Formats:
+        """The formats of one layer of one part of the model, or of what stands around its layers."""
+        return replace(self, part=part, layer=layer, tower=tower)
 
     def of(self, tensor: Tensor) -> WeightFormat:
-        """How this tensor is stored."""
-        found = self.quantised(tensor) if self.quantised and tensor.linear else None
-        return found or plain_format(self.dtype)
+        """How a tensor of this place is stored."""
+        place = self.part if self.layer is None else f"{self.part}.layers.{self.layer}"
+        plan = self.plan or plain_plan(self.dtype)
+        return _weight_format(_Same(plan), tensor, place, self.tower, self.math)
 
     @property
     def activation_bytes(self) -> int | Fraction:
@@ -62,35 +89,94 @@ class Formats:
 
     @property
     def kv_bytes(self) -> int | Fraction:
-        """Bytes of one cached element."""
-        return item_bytes(self.kv)
+        """Bytes of one cached element, keys and values alike; leaves out scales that stand beside whole heads."""
+        return kv_item_bytes(self.kv, self.dtype)
+
+    @property
+    def kv_name(self) -> str:
+        """The KV cache's number format, with ``auto`` resolved."""
+        return self.dtype if self.kv == "auto" else self.kv
 
 
-def quantised_linears(dtype: str, kv: str, weights: WeightFormat) -> Formats:
-    """Every matrix of attention, linear mixers, feed-forwards and experts in one format, the rest in `dtype`.
+class _Same:
+    """An object as a cache key: equal when it is the same object."""
 
-    What most quantised checkpoints do; one whose own list says otherwise passes that as `Formats.quantised`.
-    """
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
-    def quantised(tensor: Tensor) -> WeightFormat | None:
-        return weights if tensor.linear and tensor.component not in UNQUANTISED else None
+    def __hash__(self) -> int:
+        return id(self.value)
 
-    return Formats(dtype, kv, quantised)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
 
 
 @lru_cache(maxsize=64)
-def plain_format(dtype: str) -> WeightFormat:
-    """A matrix as it is, in one number format."""
-    return WeightFormat(dtype, Plain(number_format(dtype)))
+def plain_plan(dtype: str) -> QuantisationPlan:
+    """Everything in one number format."""
+    return unquantised_plan(number_format(dtype))
+
+
+@lru_cache(maxsize=1 << 16)
+def _weight_format(key: _Same, tensor: Tensor, place: str, tower: bool, math: frozenset[str]) -> WeightFormat:
+    plan: QuantisationPlan = key.value
+    module = tensor.name.removesuffix(".weight").removesuffix(".bias")
+    path = module if tensor.component == "head" else f"{place}.{module}"
+    part = place.partition(".")[0]
+    towers = frozenset({part}) if tower else frozenset()
+    scheme = scheme_of(NamedTensor(path, tensor, 1, part), plan, towers)
+    return multiplied(scheme, math)
+
+
+def multiplied(scheme: WeightScheme, math: frozenset[str] = MATH_FORMATS) -> WeightFormat:
+    """The kernel that multiplies weights of a scheme: in their own format where the matrix units can, else weight-only.
+
+    Source: the kernels of vLLM, SGLang and TensorRT-LLM as the public kernel tables name them.
+    """
+    match scheme:
+        case Plain(form):
+            return WeightFormat(form.name, scheme)
+        case ScaledEightBit(form, granularity):
+            kind = "int8" if form.name == "int8" else "fp8"
+            suffix = {"block": "_block", "group": "_group"}.get(granularity, "")
+            return _native(f"{kind}{suffix}", scheme, kind, math)
+        case Nvfp4():
+            return _native("nvfp4", scheme, "fp4", math)
+        case Mxfp4():
+            native = WeightFormat("mxfp4_mxfp8", scheme, "fp8")
+            return native if {"fp4", "fp8"} <= math else WeightFormat("mxfp4_weight_only", scheme)
+        case Gptq(bits=bits) | Awq(bits=bits) | PackQuantized(bits=bits):
+            return WeightFormat(f"int{bits}_weight_only", scheme)
+        case BitsAndBytesFourBit(quant_type=quant_type):
+            return WeightFormat(f"{quant_type}_weight_only", scheme)
+        case Ggml(ggml):
+            return WeightFormat(f"{ggml.name.lower()}_weight_only", scheme)
+
+
+def _native(name: str, scheme: WeightScheme, kind: str, math: frozenset[str]) -> WeightFormat:
+    return WeightFormat(name, scheme, kind) if kind in math else WeightFormat(f"{name}_weight_only", scheme)
 
 
 @lru_cache(maxsize=64)
 def item_bytes(name: str) -> int | Fraction:
     """Bytes of one element in a number format or ggml type: an integer where it is one."""
-    if name in KV_DTYPE_BYTES:
-        return KV_DTYPE_BYTES[name]
-    size = element_bits(name) / 8
+    return _whole(element_bits(name) / 8)
+
+
+@lru_cache(maxsize=64)
+def kv_item_bytes(name: str, dtype: str) -> int | Fraction:
+    """Bytes of one cached element: the mean of keys and values."""
+    found = kv_format(name, dtype)
+    return _whole((found.key_bits + found.value_bits) / 16)
+
+
+def _whole(size: Fraction) -> int | Fraction:
     return int(size) if size.denominator == 1 else size
+
+
+def element_bytes(elements: Number, item: int | Fraction) -> Number:
+    """Bytes of `elements` elements of `item` bytes."""
+    return times(elements, item)
 
 
 def rank_bytes(tensor: Tensor, form: WeightFormat, tp: Number) -> Number:
@@ -110,6 +196,36 @@ def _stored_bytes(scheme: WeightScheme, rows: int, columns: int) -> int:
     return tensor_bytes(scheme, rows, columns).total
 
 
-def element_bytes(elements: Number, item: int | Fraction) -> Number:
-    """Bytes of `elements` elements of `item` bytes."""
-    return times(elements, item)
+def layer_variants(
+    stack: Stack, name: str, layers: range, formats: Formats, part: str = "model"
+) -> list[tuple[int, Formats]]:
+    """The layers of one block in a range of layers, by how their weights are stored: (layers alike, their formats).
+
+    One group, unless a checkpoint's own list stores equal modules of different layers differently.
+    """
+    indices = [index for index in layers if stack.order[index] == name]
+    if not indices:
+        return []
+    if formats.plan is None or not formats.plan.depends_on_layer:
+        return [(len(indices), formats.at(part, stack.order.index(name), tower=formats.tower))]
+    return [
+        (count, formats.at(part, first, tower=formats.tower))
+        for first, count in _alike(
+            _Same(stack), name, tuple(indices), _Same(formats.plan), formats.math, part, formats.tower
+        )
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _alike(
+    stack_key: _Same, name: str, indices: tuple[int, ...], plan_key: _Same, math: frozenset[str], part: str, tower: bool
+) -> tuple[tuple[int, int], ...]:
+    """(first layer, number of layers) of each way in which the block's weights are stored."""
+    stack: Stack = stack_key.value
+    formats = Formats(plan=plan_key.value, math=math, tower=tower)
+    tensors = block_tensors(stack.blocks[name], stack)
+    groups: dict[tuple[WeightFormat, ...], list[int]] = {}
+    for index in indices:
+        place = formats.at(part, index, tower=tower)
+        groups.setdefault(tuple(place.of(tensor) for tensor in tensors), []).append(index)
+    return tuple((members[0], len(members)) for members in groups.values())

@@ -75,7 +75,9 @@ def expanded_attention(
     operators = where(fresh, products(scope, "kv_b_proj", expansion, fresh))
     latents = scope.kv(prefix * mixer.latent_dim)
     operators += [
-        replace(again, traffic=replace(again.traffic, activations_read=0, kv_read=latents), kv_format=scope.formats.kv)
+        replace(
+            again, traffic=replace(again.traffic, activations_read=0, kv_read=latents), kv_format=scope.formats.kv_name
+        )
         for again in where(prefix, products(scope, "kv_b_proj of the prefix", expansion, prefix))
     ]
     shape = Heads(heads, heads, mixer.qk_head_dim, mixer.v_head_dim)
@@ -139,4 +141,5 @@ def reach(mixer: LatentAttention, spans: tuple[Span, ...]) -> Reach:
         ),
         over(spans, lambda span: sparse_keys(span, top_k) if top_k else span.context),
         over(spans, lambda span: span.tokens * span.context),
+        top_k,
     )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from capplan.describe.model import (
-    NORM_VECTORS,
     Attention,
     Block,
     CompressedAttention,
@@ -22,14 +21,13 @@ from capplan.describe.model import (
     ShortConvolution,
     Stack,
 )
-from capplan.memory.tensors import extra_tensors
+from capplan.memory.tensors import extra_tensors, norm_tensors
 from capplan.work.attention import attention, cross_attention
 from capplan.work.compressed import compressed_attention
 from capplan.work.feed_forward import dense, mixture_of_experts
-from capplan.work.formats import element_bytes
 from capplan.work.latent import latent_attention
 from capplan.work.operators import Operator, Rows, Traffic
-from capplan.work.projections import elementwise, remaining
+from capplan.work.projections import elementwise, remaining, weights_of
 from capplan.work.recurrent import (
     gated_delta_net,
     kimi_delta_attention,
@@ -87,7 +85,6 @@ def norms_and_residuals(block: Block, stack: Stack, scope: Scope) -> list[Operat
 def norm(stack: Stack, scope: Scope, name: str, count: int, *, passes: int) -> Operator:
     """`count` norms of the hidden size, each reading and writing `passes` tensors and its own parameters."""
     elements = scope.tokens * stack.hidden_size
-    parameters = NORM_VECTORS[stack.norm] * stack.hidden_size
     return Operator(
         kind="norm",
         name=name,
@@ -95,7 +92,7 @@ def norm(stack: Stack, scope: Scope, name: str, count: int, *, passes: int) -> O
         shape=Rows(scope.tokens, stack.hidden_size),
         count=count,
         traffic=Traffic(
-            weights=element_bytes(parameters, scope.formats.activation_bytes),
+            weights=weights_of(scope, norm_tensors("norm", stack, 1)),
             activations_read=scope.activations(passes * elements),
             activations_written=scope.activations(passes * elements),
         ),

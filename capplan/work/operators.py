@@ -88,6 +88,7 @@ class AttentionShape:
         kv_heads: hk, key/value heads; 1 where all heads share one latent.
         key_dim: elements of a query or key head.
         value_dim: elements of a value head.
+        limit: the most keys that a query sees (a window, a chunk, the choice of a scorer); None: all.
     """
 
     sequences: Number
@@ -98,6 +99,7 @@ class AttentionShape:
     kv_heads: Number
     key_dim: int
     value_dim: int
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Shelf:
     """The tensors of a layer, each taken once."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
-        self._left = [tensor for tensor in tensors if tensor.trained]
+        self._left = list(tensors)
 
     def take(self, *modules: str) -> list[Tensor]:
         """The weights and biases of these modules, named by the end of their path (``q_proj``, ``indexer.k_norm``)."""

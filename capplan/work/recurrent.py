@@ -273,12 +273,17 @@ def recurrence(
 
 def state_traffic(scope: Scope, state: StateTensor, phase: Phase | None = None) -> tuple[Number, Number]:
     """Bytes of a state read (if something came before) and written (once a piece of prefill, once a decode token)."""
-    size = state.rank_bytes(scope.sharding.tp)
+    size = rank_state_bytes(state, scope.sharding.tp)
     prefill = scope.prefill if phase in (None, "prefill") else ()
     decode = scope.decode if phase in (None, "decode") else ()
     read = over((*prefill, *decode), lambda span: present(span.prefix))
     written = over(prefill, lambda span: 1) + over(decode, lambda span: span.tokens)
     return read * size, written * size
+
+
+def rank_state_bytes(state: StateTensor, tp: Number) -> Number:
+    """Bytes of one sequence's state on the rank that holds most; broadcasts over `tp`."""
+    return state.bytes if state.split is None else state.bytes // state.split * largest_share(state.split, tp)
 
 
 def block_diagonal(scope: Scope, name: str, tensors: Sequence[Tensor], tokens: Number) -> Operator:

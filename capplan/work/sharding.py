@@ -21,7 +21,6 @@ from capplan.describe.model import (
     LatentAttention,
     MixtureOfExperts,
     ModelSpec,
-    Stack,
 )
 from capplan.errors import UsageError
 from capplan.memory.tensors import Tensor
@@ -115,12 +114,6 @@ def pipeline_stages(depth: int, sharding: Sharding) -> tuple[range, ...]:
         )
     starts = [sum(sizes[:stage]) for stage in range(pp)]
     return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
-
-
-def stage_counts(stack: Stack, layers: range) -> dict[str, int]:
-    """How many layers of each block stand in a stage."""
-    names = stack.order[layers.start : layers.stop]
-    return {name: count for name in stack.blocks if (count := names.count(name))}
 
 
 @dataclass(frozen=True, slots=True)

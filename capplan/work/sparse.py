@@ -89,7 +89,7 @@ def index_scores(part: Indexer, scope: Scope, phase: Phase, rate: int) -> list[O
             activations_written=SCORE_BYTES * pairs,
         ),
         activation_format=scope.formats.dtype,
-        kv_format=scope.formats.kv,
+        kv_format=scope.formats.kv_name,
     )
     return [scores, _selection(scope, "index top-k", pairs, chosen, tokens, count)] + (
         [_selection(scope, "index to cache slots", chosen, chosen, tokens, count)] if part.top_k else []

@@ -7,18 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from capplan.arrays import is_number, minimum
+from capplan.describe.formats_plain import DTYPE_BYTES
 from capplan.describe.model import CrossAttention, ModelSpec, Stack
 from capplan.errors import UsageError
 from capplan.memory.tensors import extra_tensors
 from capplan.work.ends import embedding, head
 from capplan.work.experts import Routing
-from capplan.work.formats import Formats
+from capplan.work.formats import Formats, layer_variants
 from capplan.work.layers import layer_operators, norm
 from capplan.work.ledger import Ledger
 from capplan.work.operators import Message, Number, Operator
-from capplan.work.projections import layered, remaining
+from capplan.work.projections import layered, remaining, where
 from capplan.work.scope import Scope, Span, over, scope_of
-from capplan.work.sharding import Sharding, check_sharding, pipeline_stages, stage_counts
+from capplan.work.sharding import Sharding, check_sharding, pipeline_stages
 
 AttentionKernel = Literal["flash", "naive"]
 
@@ -122,7 +123,7 @@ def ledger(
         UsageError: a step that the model cannot do, or a sharding that no engine can run on it.
     """
     sharding = sharding or Sharding()
-    formats = formats or Formats(spec.dtype, spec.dtype)
+    formats = formats or Formats(activation_dtype(spec))
     check_sharding(spec, sharding)
     check_step(spec, step)
     scope = scope_of(
@@ -150,14 +151,18 @@ def draft_ledger(
     """
     if spec.mtp is None:
         raise UsageError(f"{spec.name} has no MTP layers", where="--speculative-tokens")
-    sharding, formats = sharding or Sharding(), formats or Formats(spec.dtype, spec.dtype)
+    sharding, formats = sharding or Sharding(), formats or Formats(activation_dtype(spec))
     scope = scope_of(spec.hidden_size, _prefill_spans(spec, step), _decode_spans(spec, step), sharding, formats)
     stack = spec.mtp
     operators = embedding(spec, scope)
-    for _, count, block in stack.each_block():
-        operators += layered(layer_operators(block, stack, scope), count)
-    operators += _around(stack, scope)
+    operators += _layers(stack, range(stack.depth), scope, "mtp")
+    operators += _around(stack, _at(scope, "mtp"))
     return Ledger(tuple(operators + head(spec, scope, step.sampled)))
+
+
+def activation_dtype(spec: ModelSpec) -> str:
+    """The dtype that a model computes in when nothing else is said: its weights', and 16 bits where those have less."""
+    return spec.dtype if DTYPE_BYTES[spec.dtype] > 1 else "bf16"
 
 
 def check_step(spec: ModelSpec, step: Step) -> None:
@@ -173,7 +178,7 @@ def check_step(spec: ModelSpec, step: Step) -> None:
             f"{spec.name} is an encoder: it keeps no cache and cannot decode", where="--decode", hint="use --prefill"
         )
     for name, value, least in _scalars(step):
-        if value < least:
+        if is_number(value) and value < least:
             raise UsageError(f"{name} must be at least {least}, not {value}")
     for part in step.decode:
         if is_number(part.context) and is_number(part.tokens) and part.context < part.tokens:
@@ -227,16 +232,29 @@ def _kept(spec: ModelSpec, context: Number) -> Number:
 def _decoder(spec: ModelSpec, step: Step, scope: Scope) -> list[Operator]:
     """Embedding, the layers stage by stage with what is sent between stages, final norms, head."""
     operators = embedding(spec, scope)
-    one_layer = {name: layer_operators(block, spec, scope) for name, block in spec.blocks.items()}
     stages = pipeline_stages(spec.depth, scope.sharding)
     for stage, layers in enumerate(stages):
-        for name, count in stage_counts(spec, layers).items():
-            operators += layered(one_layer[name], count, stage)
+        operators += _layers(spec, layers, scope, "model", stage)
         if stage + 1 < len(stages):
             operators += _send(spec, scope, stage)
     last = len(stages) - 1
     ending = [*_around(spec, scope), *head(spec, scope, step.sampled)]
     return operators + layered(ending, 1, last)
+
+
+def _layers(stack: Stack, layers: range, scope: Scope, part: str, stage: int = 0) -> list[Operator]:
+    """The operators of a range of layers: those of each block once, times the layers that are alike."""
+    operators: list[Operator] = []
+    for name, block in stack.blocks.items():
+        for count, formats in layer_variants(stack, name, layers, scope.formats, part):
+            one = layer_operators(block, stack, replace(scope, formats=formats))
+            operators += layered(one, count, stage)
+    return operators
+
+
+def _at(scope: Scope, part: str) -> Scope:
+    """The scope of what stands around the layers of a part of the model."""
+    return replace(scope, formats=scope.formats.at(part, None, tower=scope.formats.tower))
 
 
 def _send(spec: ModelSpec, scope: Scope, stage: int) -> list[Operator]:
@@ -264,9 +282,10 @@ def _encoder(spec: ModelSpec, scope: Scope) -> list[Operator]:
         for span in scope.prefill
         if not (is_number(span.starts) and span.starts == 0)
     ]
-    if not spans or (is_number(total := over(spans, lambda span: span.tokens)) and total == 0):
+    positions = over(spans, lambda span: span.tokens)
+    if is_number(positions) and positions == 0:
         return []
-    return _stack_once(spec.encoder, spans, scope)
+    return where(positions, _stack_once(spec.encoder, spans, scope, "encoder"))
 
 
 def _fixed_source(spec: ModelSpec) -> int:
@@ -280,14 +299,13 @@ def _towers(spec: ModelSpec, step: Step, scope: Scope) -> list[Operator]:
     """Towers over their inputs, whole on every rank as their weights are."""
     operators: list[Operator] = []
     for part in step.encode:
-        whole = replace(scope, sharding=Sharding())
-        operators += _stack_once(
-            spec.towers[part.tower], [Span(part.sequences, part.tokens, sampled=part.outputs)], whole
-        )
+        whole = replace(scope, sharding=Sharding(), formats=scope.formats.at(part.tower, None, tower=True))
+        span = Span(part.sequences, part.tokens, sampled=part.outputs)
+        operators += _stack_once(spec.towers[part.tower], [span], whole, part.tower)
     return operators
 
 
-def _stack_once(stack: Stack, spans: list[Span], scope: Scope) -> list[Operator]:
+def _stack_once(stack: Stack, spans: list[Span], scope: Scope, part: str) -> list[Operator]:
     """A stack that keeps nothing, over its own spans."""
     inner = replace(
         scope,
@@ -296,7 +314,4 @@ def _stack_once(stack: Stack, spans: list[Span], scope: Scope) -> list[Operator]
         decode=(),
         tokens=over(spans, lambda span: span.tokens),
     )
-    operators: list[Operator] = []
-    for _, count, block in stack.each_block():
-        operators += layered(layer_operators(block, stack, inner), count)
-    return operators + _around(stack, inner)
+    return _layers(stack, range(stack.depth), inner, part) + _around(stack, _at(inner, part))
