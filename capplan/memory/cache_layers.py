@@ -7,7 +7,7 @@ heads, the engine's layout of latents and scales, its dtype and length of states
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 from typing import Any, Literal
@@ -43,7 +43,8 @@ class CacheLayer:
         layer: the layer's number in its stack; drafting layers count on behind the model's own.
         kind: ``full`` grows with the context, ``window`` and ``chunk`` up to their span, ``cross`` holds the source,
             ``state`` is of fixed size.
-        token_bytes: bytes a token.
+        token_bytes: bytes a token, keys and values together.
+        value_bytes: those of the values, where they are stored apart.
         span: tokens of the window, the chunk or the source.
         state_bytes: bytes of the state of one sequence.
         attention: an attention layer's main cache, whose page a state may have to fit.
@@ -52,6 +53,7 @@ class CacheLayer:
     layer: int
     kind: Kind
     token_bytes: Bytes = 0
+    value_bytes: Bytes = 0
     span: int | None = None
     state_bytes: int = 0
     attention: bool = True
@@ -91,15 +93,12 @@ def cache_layers(spec: ModelSpec, request: CacheRequest) -> tuple[CacheLayer, ..
 def _stack_layers(stack: Stack, request: CacheRequest, first: int) -> Iterator[CacheLayer]:
     by_block = {name: _block_caches(stack, name, request) for name in stack.blocks}
     for number, name in enumerate(stack.order):
-        for kind, token_bytes, span, state_bytes, attention in by_block[name]:
-            yield CacheLayer(first + number, kind, token_bytes, span, state_bytes, attention)
+        for cache in by_block[name]:
+            yield replace(cache, layer=first + number)
 
 
-_Cache = tuple[Kind, Bytes, int | None, int, bool]
-
-
-def _block_caches(stack: Stack, name: str, request: CacheRequest) -> list[_Cache]:
-    caches: list[_Cache] = []
+def _block_caches(stack: Stack, name: str, request: CacheRequest) -> list[CacheLayer]:
+    caches: list[CacheLayer] = []
     for mixer in stack.blocks[name].mixer:
         keeps = _MIXER_CACHES.get(type(mixer))
         if keeps is not None:
@@ -107,7 +106,7 @@ def _block_caches(stack: Stack, name: str, request: CacheRequest) -> list[_Cache
         if type(mixer) in MIXER_STATE and not isinstance(mixer, CompressedAttention):
             states = MIXER_STATE[type(mixer)](mixer, stack.hidden_size)
             total = sum(_state_bytes(state, mixer, request) for state in states)
-            caches.append(("state", 0, None, total, False))
+            caches.append(CacheLayer(0, "state", state_bytes=total, attention=False))
     return caches
 
 
@@ -115,23 +114,24 @@ def _whole(value: Fraction) -> Bytes:
     return value.numerator if value.denominator == 1 else value
 
 
-def _head_bytes(heads: int, key_dim: int, value_dim: int, request: CacheRequest) -> Bytes:
-    """``⌈Hkv/tp⌉ · (Dk·bk + Dv·bv + scales)`` bytes a token on the rank that holds most."""
-    kv = request.kv
-    one = (key_dim * kv.key_bits + value_dim * kv.value_bits) / 8 + 2 * kv.scale_bytes
-    return _whole(ceil_div(heads, request.tp) * one)
+def _head_bytes(heads: int, key_dim: int, value_dim: int, request: CacheRequest) -> tuple[Bytes, Bytes]:
+    """(bytes, those of values) a token on the rank that holds most: ``⌈Hkv/tp⌉ · (Dk·bk + Dv·bv + scales)``."""
+    kv, held = request.kv, ceil_div(heads, request.tp)
+    key = held * (key_dim * kv.key_bits / 8 + kv.scale_bytes)
+    value = held * (value_dim * kv.value_bits / 8 + kv.scale_bytes)
+    return _whole(key + value), _whole(value)
 
 
-def _attention(mixer: Attention, request: CacheRequest) -> list[_Cache]:
+def _attention(mixer: Attention, request: CacheRequest) -> list[CacheLayer]:
     if mixer.cache != "own":
         return []
-    token_bytes = _head_bytes(mixer.kv_heads, mixer.head_dim, mixer.value_dim, request)
-    span = mixer.window or mixer.chunk
+    token_bytes, value_bytes = _head_bytes(mixer.kv_heads, mixer.head_dim, mixer.value_dim, request)
     kind: Kind = "window" if mixer.window else "chunk" if mixer.chunk else "full"
-    return [(kind, token_bytes, span, 0, True), *_index_keys(mixer.indexer, request)]
+    own = CacheLayer(0, kind, token_bytes, value_bytes, mixer.window or mixer.chunk)
+    return [own, *_index_keys(mixer.indexer, request)]
 
 
-def _latent(mixer: LatentAttention, request: CacheRequest) -> list[_Cache]:
+def _latent(mixer: LatentAttention, request: CacheRequest) -> list[CacheLayer]:
     """The latent, whole on every rank; or keys and values of all heads, as engines kept them before MLA kernels."""
     rules, kv = request.rules, request.kv
     if mixer.cache != "own":
@@ -140,14 +140,14 @@ def _latent(mixer: LatentAttention, request: CacheRequest) -> list[_Cache]:
         multiple = rules.expanded_head_multiple
         key = ceil_div(mixer.qk_head_dim, multiple) * multiple
         value = ceil_div(mixer.v_head_dim, multiple) * multiple
-        return [("full", _head_bytes(mixer.heads, key, value, request), None, 0, True)]
+        return [CacheLayer(0, "full", *_head_bytes(mixer.heads, key, value, request))]
     token_bytes = _whole(mixer.latent_dim * kv.key_bits / 8)
     if mixer.indexer and kv.eight_bit and rules.sparse_latent_bytes is not None:
         token_bytes = rules.sparse_latent_bytes
-    return [("full", token_bytes, None, 0, True), *_index_keys(mixer.indexer, request)]
+    return [CacheLayer(0, "full", token_bytes), *_index_keys(mixer.indexer, request)]
 
 
-def _index_keys(indexer: Indexer | None, request: CacheRequest, rate: int = 1) -> list[_Cache]:
+def _index_keys(indexer: Indexer | None, request: CacheRequest, rate: int = 1) -> list[CacheLayer]:
     """One key a token (or compressed entry), in 8 bits with scales where the engine has that layout."""
     if indexer is None or not indexer.own:
         return []
@@ -157,16 +157,16 @@ def _index_keys(indexer: Indexer | None, request: CacheRequest, rate: int = 1) -
         if scale
         else indexer.head_dim * request.kv.key_bits / 8
     )
-    return [("full", _whole(entry / rate), None, 0, False)]
+    return [CacheLayer(0, "full", _whole(entry / rate), attention=False)]
 
 
-def _cross(mixer: CrossAttention, request: CacheRequest) -> list[_Cache]:
+def _cross(mixer: CrossAttention, request: CacheRequest) -> list[CacheLayer]:
     fixed = mixer.source if isinstance(mixer.source, int) else None
     span = max(fixed or 0, request.source_tokens or 0)
-    return [("cross", _head_bytes(mixer.kv_heads, mixer.head_dim, mixer.head_dim, request), span, 0, True)]
+    return [CacheLayer(0, "cross", *_head_bytes(mixer.kv_heads, mixer.head_dim, mixer.head_dim, request), span)]
 
 
-def _compressed(mixer: CompressedAttention, request: CacheRequest) -> list[_Cache]:
+def _compressed(mixer: CompressedAttention, request: CacheRequest) -> list[CacheLayer]:
     """DeepSeek-V4: a window of raw entries, one entry for each `rate` tokens, and the indexer's keys for those.
 
     K and V are one vector. In 8 bits its rotary part stays in 16, with scales beside it.
@@ -175,14 +175,14 @@ def _compressed(mixer: CompressedAttention, request: CacheRequest) -> list[_Cach
     entry = dim * kv.key_bits / 8
     if kv.eight_bit:
         entry = Fraction(dim + mixer.rotary_dim + _COMPRESSED_SCALE_BYTES)
-    caches: list[_Cache] = [("window", _whole(entry), mixer.window, 0, True)]
+    caches = [CacheLayer(0, "window", _whole(entry), span=mixer.window)]
     if mixer.rate:
-        caches.append(("full", _whole(entry / mixer.rate), None, 0, False))
+        caches.append(CacheLayer(0, "full", _whole(entry / mixer.rate), attention=False))
         caches += _index_keys(mixer.indexer, request, mixer.rate)
     return caches
 
 
-_MIXER_CACHES: dict[type, Callable[[Any, CacheRequest], list[_Cache]]] = {
+_MIXER_CACHES: dict[type, Callable[[Any, CacheRequest], list[CacheLayer]]] = {
     Attention: _attention,
     LatentAttention: _latent,
     CrossAttention: _cross,
