@@ -23,6 +23,7 @@ from capplan.describe.model import (
     ModelSpec,
 )
 from capplan.errors import UsageError
+from capplan.memory.stage_weights import stage_layers
 from capplan.memory.tensors import Tensor
 from capplan.memory.weights import model_tensors
 from capplan.work.operators import Number
@@ -97,23 +98,12 @@ def rank_vocabulary(vocabulary: int, tp: Number) -> Number:
 
 
 def pipeline_stages(depth: int, sharding: Sharding) -> tuple[range, ...]:
-    """The layers of each stage: as even as may be, the extra ones before the last stage, which has the head.
+    """The layers of each pipeline stage.
 
-    Source: vLLM, distributed/utils.py (``get_pp_indices``).
+    Raises:
+        UsageError: the layers don't make that many stages.
     """
-    pp = sharding.pp
-    sizes = list(sharding.stage_layers) or [depth // pp] * pp
-    if not sharding.stage_layers:
-        for extra in range(depth % pp):
-            sizes[-(extra + 2)] += 1
-    if sum(sizes) != depth or min(sizes) < 1:
-        raise UsageError(
-            f"{depth} layers do not make {pp} pipeline stages of {', '.join(map(str, sizes))}",
-            where="--pipeline-parallel-size",
-            hint=f"use at most {depth} stages, and stage layers that add up to {depth}",
-        )
-    starts = [sum(sizes[:stage]) for stage in range(pp)]
-    return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
+    return stage_layers(depth, Parallel(pp=sharding.pp, stage_layers=sharding.stage_layers))
 
 
 @dataclass(frozen=True, slots=True)
