@@ -268,8 +268,9 @@ def _keys(cursor: JsonCursor) -> Iterator[str]:
 def _parse_weight_map(cursor: JsonCursor) -> dict[str, str]:
     weight_map: dict[str, str] = {}
     files: dict[str, str] = {}
-    for name in _keys(cursor):
-        file = cursor.string()
+    cursor.take("{")
+    while cursor.more("}", first=not weight_map):
+        name, file = cursor.pair_of_plain_strings() or _pair(cursor)
         if file not in files:
             _check_shard_name(file, cursor)
             files[file] = file
@@ -277,6 +278,12 @@ def _parse_weight_map(cursor: JsonCursor) -> dict[str, str]:
             cursor.refuse("each tensor once, and not too many")
         weight_map[name] = files[file]
     return weight_map
+
+
+def _pair(cursor: JsonCursor) -> tuple[str, str]:
+    name = cursor.string()
+    cursor.take(":")
+    return name, cursor.string()
 
 
 def _check_shard_name(file: str, cursor: JsonCursor) -> None:

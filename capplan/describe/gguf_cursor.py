@@ -10,7 +10,7 @@ from capplan.errors import InvalidFileError
 WINDOW_BYTES = 1 << 20
 FIRST_WINDOW_BYTES = 64 << 10
 MAX_HEADER_BYTES = 256 << 20
-MAX_TEXTS = 2_000_000
+MAX_TEXTS = 1_500_000
 MAX_TEXT_BYTES = 16 << 20
 
 

@@ -14,9 +14,12 @@ from capplan.errors import InvalidFileError
 
 MAX_DEPTH = 20
 MAX_DIGITS = 20
+MAX_SKIPPED = 200_000
 
+_BLANKS = frozenset(" \t\n\r")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)(?![0-9.eE])")
+_PLAIN_PAIR = re.compile(r'[ \t\n\r]*"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*"([^"\\\x00-\x1f]*)"')
 _SCALAR = re.compile(r"(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null)(?![0-9A-Za-z.])")
 
 
@@ -32,6 +35,7 @@ class JsonCursor:
         self.text = text
         self.where = where
         self.at = 0
+        self._skipped = 0
 
     def refuse(self, expected: str) -> NoReturn:
         """The text isn't what the format says."""
@@ -43,6 +47,9 @@ class JsonCursor:
 
     def peek(self) -> str:
         """The next character that isn't a blank, or "" at the end."""
+        following = self.text[self.at : self.at + 1]
+        if following not in _BLANKS:
+            return following
         match = _SPACE.match(self.text, self.at)
         self.at = match.end() if match else self.at
         return self.text[self.at : self.at + 1]
@@ -94,10 +101,21 @@ class JsonCursor:
             values.append(self.integer())
         return tuple(values)
 
+    def pair_of_plain_strings(self) -> tuple[str, str] | None:
+        """A key and a string without escapes, at once; None where the next item is anything else."""
+        match = _PLAIN_PAIR.match(self.text, self.at)
+        if match is None:
+            return None
+        self.at = match.end()
+        return match[1], match[2]
+
     def skip(self) -> None:
         """Go past one value of any kind."""
         closing: list[str] = []
         while True:
+            self._skipped += 1
+            if self._skipped > MAX_SKIPPED:
+                self.refuse(f"at most {MAX_SKIPPED} values that are not asked for")
             following = self.peek()
             if following in ("{", "[") and following:
                 if len(closing) >= MAX_DEPTH:

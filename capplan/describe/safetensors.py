@@ -9,6 +9,7 @@ Source: the safetensors format description (github.com/huggingface/safetensors, 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 
@@ -21,10 +22,19 @@ LENGTH_BYTES = 8
 FIRST_READ = 64 << 10
 MAX_HEADER_BYTES = 16 << 20
 MAX_TENSORS = 100_000
+MAX_UNUSUAL = 30_000
 MAX_DIMENSIONS = 16
 MAX_ELEMENTS = 1 << 50
 MAX_NAME = 1000
 MAX_METADATA = 10_000
+
+# An entry as every writer writes it, at once; headers have up to a hundred thousand. Others are read key by key.
+_INTEGER = r"(?:0|[1-9][0-9]{0,18})"
+_USUAL_ENTRY = re.compile(
+    r'\s*\{"dtype":\s?"([A-Z0-9_]{1,20})",\s?'
+    rf'"shape":\s?\[((?:{_INTEGER}(?:,\s?{_INTEGER}){{0,15}})?)\],\s?'
+    rf'"data_offsets":\s?\[({_INTEGER}),\s?({_INTEGER})\]\}}'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +121,7 @@ def _parse_header(text: str, where: str) -> tuple[list[TensorEntry], dict[str, s
     metadata: dict[str, str] | None = None
     tensors: dict[str, TensorEntry] = {}
     formats: dict[str, NumberFormat] = {}
+    unusual = 0
     cursor.take("{")
     first = True
     while cursor.more("}", first=first):
@@ -124,7 +135,11 @@ def _parse_header(text: str, where: str) -> tuple[list[TensorEntry], dict[str, s
             continue
         if len(tensors) == MAX_TENSORS or len(name) > MAX_NAME:
             raise InvalidFileError(f"more than {MAX_TENSORS} tensors, or a name of {len(name)} characters", where=where)
-        tensors[name] = _parse_entry(cursor, name, formats)
+        usual = _USUAL_ENTRY.match(cursor.text, cursor.at)
+        unusual += usual is None
+        if unusual > MAX_UNUSUAL:
+            cursor.refuse("dtype, shape and data_offsets in this order")
+        tensors[name] = _parse_entry(cursor, name, usual, formats)
     cursor.end()
     return sorted(tensors.values(), key=lambda tensor: (tensor.begin, tensor.bytes)), metadata or {}
 
@@ -141,8 +156,24 @@ def _parse_metadata(cursor: JsonCursor) -> dict[str, str]:
     return metadata
 
 
-def _parse_entry(cursor: JsonCursor, name: str, formats: dict[str, NumberFormat]) -> TensorEntry:
+def _parse_entry(
+    cursor: JsonCursor, name: str, usual: re.Match[str] | None, formats: dict[str, NumberFormat]
+) -> TensorEntry:
     """One tensor's ``dtype``, ``shape`` and ``data_offsets``, in any order and each once."""
+    if usual is not None:
+        cursor.at = usual.end()
+        shape = tuple(map(int, usual[2].split(","))) if usual[2].strip() else ()
+        dtype, begin, end = usual[1], int(usual[3]), int(usual[4])
+    else:
+        dtype, shape, (begin, end) = _parse_any_entry(cursor, name)
+    if dtype not in formats:
+        formats[dtype] = safetensors_format(dtype, where=cursor.where)
+    entry = TensorEntry(name, formats[dtype], shape, begin)
+    _check_size(entry, end, cursor.where)
+    return entry
+
+
+def _parse_any_entry(cursor: JsonCursor, name: str) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
     offsets: tuple[int, ...] | None = None
@@ -162,11 +193,7 @@ def _parse_entry(cursor: JsonCursor, name: str, formats: dict[str, NumberFormat]
             cursor.refuse("dtype, shape and data_offsets, each once")
     if dtype is None or shape is None or offsets is None or len(offsets) != 2:
         cursor.refuse(f"dtype, shape and two data_offsets for {name[:60]!r}")
-    if dtype not in formats:
-        formats[dtype] = safetensors_format(dtype, where=cursor.where)
-    entry = TensorEntry(name, formats[dtype], shape, offsets[0])
-    _check_size(entry, offsets[1], cursor.where)
-    return entry
+    return dtype, shape, offsets
 
 
 def _check_size(entry: TensorEntry, end: int, where: str) -> None:
