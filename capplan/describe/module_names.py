@@ -40,6 +40,8 @@ _SYNONYMS = {
     "embed": "embed_tokens",
     "wte": "embed_tokens",
     "head": "lm_head",
+    "index_q_proj": "indexer.wq_b",
+    "index_k_proj": "indexer.wk",
 }
 
 # Mamba hybrids call whatever a layer holds its mixer; a pattern that says so means any of these.

@@ -9,8 +9,8 @@ published checkpoint, whatever the rest is in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from capplan.describe.formats import FP32
@@ -20,6 +20,8 @@ from capplan.describe.weight_schemes import Plain, WeightScheme, tensor_bytes
 from capplan.memory.tensors import Tensor, block_tensors, embedding_tensors, stack_tensors
 
 _ALWAYS_FP32 = (".A_log", ".D")
+_QUERIES = "self_attn.q_proj.weight"
+_GATE = "self_attn.gate_proj.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +121,31 @@ def _stack(stack: Stack, part: str, by_layer: bool) -> Iterator[NamedTensor]:
     layers = enumerate(stack.order) if by_layer else ((first[name], name) for name in stack.blocks)
     for index, name in layers:
         repeat = 1 if by_layer else stack.counts[name]
-        for tensor in block_tensors(stack.blocks[name], stack):
+        for tensor in _as_stored(block_tensors(stack.blocks[name], stack)):
             yield NamedTensor(f"{part}.layers.{index}.{_module(tensor)}", tensor, repeat, part)
     for tensor in stack_tensors(stack):
         yield NamedTensor(f"{part}.{_module(tensor)}", tensor, 1, part)
+
+
+def _as_stored(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
+    """A layer's tensors as checkpoints have them, where that isn't one for one what the inventory names.
+
+    A gate on attention's output that is as wide as the queries lies beside them in one matrix; and where a layer has a
+    dense feed-forward and experts side by side, the experts are not under ``mlp``.
+    """
+    by_name = {tensor.name: tensor for tensor in tensors}
+    queries, gate = by_name.get(_QUERIES), by_name.get(_GATE)
+    gated = queries is not None and gate is not None and queries.shape == gate.shape
+    side_by_side = "mlp.up_proj.weight" in by_name and "mlp.experts.*.up_proj.weight" in by_name
+    for tensor in tensors:
+        if gated and tensor.name == _GATE:
+            continue
+        if gated and tensor.name == _QUERIES:
+            yield replace(tensor, shape=(2 * tensor.shape[0], tensor.shape[1]))
+        elif side_by_side and tensor.name.startswith(("mlp.experts.", "mlp.gate.")):
+            yield replace(tensor, name=tensor.name.removeprefix("mlp."))
+        else:
+            yield tensor
 
 
 def _module(tensor: Tensor) -> str:

@@ -157,3 +157,29 @@ def test_shape_of_a_rank() -> None:
 def test_mtp_layers_count_only_when_asked() -> None:
     spec, plan = checkpoint("nvidia/DeepSeek-V3.1-NVFP4")
     assert quantised_weights(spec, plan, mtp=True).total > quantised_weights(spec, plan).total
+
+
+def quantised_with(config_name: str, quantisation: str) -> tuple[ModelSpec, QuantisationPlan]:
+    config = config_of(config_name)
+    hf_quant_config = json.loads((DATA / "quantisation_configs" / f"{quantisation}.json").read_text())
+    spec = read_config(config, where=config_name, name=config_name)
+    return spec, read_quantisation(config, where=config_name, hf_quant_config=hf_quant_config)
+
+
+def test_a_hybrid_in_mixed_precision_as_an_engine_loads_it() -> None:
+    """nvidia/Qwen3.6-35B-A3B-NVFP4: vLLM 0.24 prints 21.9 GiB, with the layers that draft and its rotary table."""
+    spec, plan = quantised_with("Qwen--Qwen3.5-35B-A3B", "nvidia--Qwen3.6-35B-A3B-NVFP4")
+    rotary = 262144 * 64 * 2
+    assert (quantised_weights(spec, plan, mtp=True).total + rotary) / 2**30 == pytest.approx(21.9, rel=0.005)
+
+
+def test_the_gate_of_attention_lies_in_the_query_matrix() -> None:
+    spec, plan = quantised_with("Qwen--Qwen3.5-35B-A3B", "nvidia--Qwen3.6-35B-A3B-NVFP4")
+    attention = [term for term in quantised_weights(spec, plan).quantised if term.component == "attention"]
+    assert [(term.matrices, term.elements) for term in attention] == [(40, 10 * (2 * 4096 + 2 * 512 + 4096) * 2048)]
+
+
+def test_experts_beside_a_dense_feed_forward_are_not_part_of_it() -> None:
+    """Gemma-4-26B's exclude list names ``mlp*``, and still its experts are in NVFP4."""
+    spec, plan = quantised_with("google--gemma-4-26B-A4B", "nvidia--Gemma-4-26B-A4B-NVFP4")
+    assert {term.component for term in quantised_weights(spec, plan).quantised} == {"experts_routed"}
