@@ -91,6 +91,8 @@ def absorbed_attention(
 
     FLOPs: ``2·t·h·Dn·c`` and ``2·t·h·c·Dv`` for the absorbed products, ``2·h·(2c + Dr)·pairs`` for the attention;
     reads ``c + Dr`` cached elements a position, for all heads together.
+
+    Leaves out that engines keep a 16-bit copy of quantised up-projections for these products.
     """
     spans = scope.phase(phase)
     tokens, latent = over(spans, lambda span: span.tokens), mixer.kv_lora_rank

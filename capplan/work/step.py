@@ -81,7 +81,11 @@ class Encode:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one data-parallel group of ranks does in one forward pass. Figures may be arrays that broadcast together."""
+    """What one data-parallel group of ranks does in one forward pass.
+
+    Figures may be arrays that broadcast together. Integers in arrays have 64 bits, enough for 9.2e18 FLOPs a step;
+    pass floats beyond that.
+    """
 
     decode: tuple[Decode, ...] = ()
     prefill: tuple[Prefill, ...] = ()

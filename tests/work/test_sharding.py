@@ -182,6 +182,15 @@ def test_context_parallel_ranks_divide_one_cache() -> None:
     assert names == {"gather queries", "gather log-sum-exp", "scatter partial outputs"}
 
 
+def test_a_chunk_gathers_the_prefix_that_others_hold() -> None:
+    spec = small("dense")
+    step = Step(prefill=(Prefill(10, prefix=50),))
+    gathered = [op for op in ledger(spec, step, Sharding(tp=16, cp=2)).operators if op.name == "gather prefix"]
+    assert [op.message_bytes for op in gathered] == [50 * 2 * 16 * 2]
+    first = ledger(spec, Step(prefill=(Prefill(10),)), Sharding(tp=16, cp=2))
+    assert not [op for op in first.operators if op.name == "gather prefix"]
+
+
 @pytest.mark.parametrize(
     ("sharding", "message"),
     [
