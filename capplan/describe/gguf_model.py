@@ -311,43 +311,35 @@ def _cohere2(facts: GgufFacts) -> Fields:
     return _dense(facts, "cohere2", sliding_window=window, sliding_window_pattern=4, attention_bias=False)
 
 
-def _mamba(facts: GgufFacts) -> Fields:
+def _state_space(facts: GgufFacts, model_type: str, **more: Any) -> Fields:
+    """What models without attention have."""
     return {
-        "model_type": "mamba",
+        "model_type": model_type,
         "hidden_size": facts.size("embedding_length"),
         "num_hidden_layers": facts.layers,
-        "intermediate_size": facts.size("ssm.inner_size"),
-        "expand": 2,
         "state_size": facts.size("ssm.state_size"),
         "conv_kernel": facts.size("ssm.conv_kernel"),
-        "time_step_rank": facts.size("ssm.time_step_rank"),
         "use_conv_bias": facts.has("ssm_conv1d.bias"),
         "use_bias": facts.has("ssm_in.bias"),
         "vocab_size": facts.vocabulary,
         "tie_word_embeddings": facts.tied,
+        **more,
     }
+
+
+def _mamba(facts: GgufFacts) -> Fields:
+    inner, rank = facts.size("ssm.inner_size"), facts.size("ssm.time_step_rank")
+    return _state_space(facts, "mamba", intermediate_size=inner, expand=2, time_step_rank=rank)
 
 
 def _mamba2(facts: GgufFacts) -> Fields:
+    """The number of heads stands where Mamba-1 has the rank of its step size."""
     hidden, inner = facts.size("embedding_length"), facts.size("ssm.inner_size")
-    heads = facts.size("ssm.time_step_rank")
+    heads, groups = facts.size("ssm.time_step_rank"), facts.size("ssm.group_count")
     if inner % heads or inner % hidden:
         facts.refuse(f"a mixer of {inner} channels in {heads} heads over a hidden size of {hidden} is not understood")
-    return {
-        "model_type": "mamba2",
-        "hidden_size": hidden,
-        "num_hidden_layers": facts.layers,
-        "expand": inner // hidden,
-        "num_heads": heads,
-        "head_dim": inner // heads,
-        "n_groups": facts.size("ssm.group_count"),
-        "state_size": facts.size("ssm.state_size"),
-        "conv_kernel": facts.size("ssm.conv_kernel"),
-        "use_conv_bias": facts.has("ssm_conv1d.bias"),
-        "use_bias": facts.has("ssm_in.bias"),
-        "vocab_size": facts.vocabulary,
-        "tie_word_embeddings": facts.tied,
-    }
+    sizes = {"expand": inner // hidden, "num_heads": heads, "head_dim": inner // heads, "n_groups": groups}
+    return _state_space(facts, "mamba2", **sizes)
 
 
 def _granite(facts: GgufFacts) -> Fields:

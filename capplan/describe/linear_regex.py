@@ -184,15 +184,13 @@ class LinearRegex:
     def _step(self, state: int, character: str) -> int:
         node = _derivative(self._states[state], character)
         if len(self._next) > MAX_STATES or _size(node) > MAX_STATE_SIZE:
-            self._refuse("needs too many states")
+            reason = f"the pattern {self.pattern[:60]!r} needs too many states"
+            raise UnsupportedError(reason, where=self.where)
         number = self._numbers.setdefault(node, len(self._states))
         if number == len(self._states):
             self._states.append(node)
         self._next[state, character] = number
         return number
-
-    def _refuse(self, reason: str) -> NoReturn:
-        raise UnsupportedError(f"the pattern {self.pattern[:60]!r} {reason}", where=self.where)
 
 
 def _size(node: _Node) -> int:
@@ -396,9 +394,7 @@ class _Parser:
 
     def bracket_item(self) -> frozenset[str]:
         character = self.take()
-        if character != "\\":
-            return frozenset(character)
-        node = self.escaped()
+        node = self.escaped() if character == "\\" else _Characters(frozenset(character))
         if not isinstance(node, _Characters) or node.negated:
             self.refuse("has a set that is not supported")
         return node.among
