@@ -151,17 +151,18 @@ def encoder_peak(stack: Stack, *, tokens: int, tp: int, dtype: str) -> Peak:
     return Peak(size, size // 3, 2 * size, f"T·b·(3·H + widest) = {tokens} · {item} · (3 · {hidden} + {widest})")
 
 
-def adapter_bytes(spec: ModelSpec, *, rank: int, adapters: int, tp: int, dtype: str) -> int:
-    """Bytes of the slots for LoRA adapters on one rank: ``n · Σ_maps r·(K + N)·b``.
+def adapter_bytes(spec: ModelSpec, layers: range, *, rank: int, adapters: int, tp: int, dtype: str) -> int:
+    """Bytes of the slots for LoRA adapters on one rank of a stage: ``n · Σ_maps r·(K + N)·b``.
 
     Column-parallel maps hold A whole and their share of B, row-parallel ones the other way round. Routed experts, the
     tables and the head have no adapters.
 
     Source: Hu et al., LoRA (arXiv:2106.09685); vLLM, vllm/lora/layers (stacked adapter weights).
     """
+    here = [spec.order[layer] for layer in layers]
     elements = 0
-    for _, layers, block in spec.each_block():
-        for tensor in block_tensors(block, spec):
+    for name in set(here):
+        for tensor in block_tensors(spec.blocks[name], spec):
             if not tensor.linear or tensor.component in ("router", "experts_routed", "indexer", "other"):
                 continue
             rows, columns = tensor.shape
@@ -169,7 +170,7 @@ def adapter_bytes(spec: ModelSpec, *, rank: int, adapters: int, tp: int, dtype: 
                 rows = int(ceil_div(rows, tp))
             elif tensor.split is not None:
                 columns = int(ceil_div(columns, tp))
-            elements += layers * tensor.count * rank * (rows + columns)
+            elements += here.count(name) * tensor.count * rank * (rows + columns)
     return adapters * elements * max(2, DTYPE_BYTES[dtype])
 
 

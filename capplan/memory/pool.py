@@ -115,6 +115,9 @@ class PoolKind(Protocol):
     def concurrency(self, length: int) -> Fraction:
         """Requests of `length` tokens that fit at once, unrounded."""
 
+    def shortfall(self, length: int, sequences: int) -> int:
+        """Bytes that the worst rank lacks for so many requests of `length` tokens; 0 when they fit."""
+
     def capacity(self) -> Capacity:
         """All figures at the longest length."""
 

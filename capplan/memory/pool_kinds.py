@@ -44,7 +44,7 @@ class BlockPool:
             layers, request.rules, request.block_size, request.limits, hybrid=request.hybrid
         )
         self.stages = _with_drafts(request)
-        sizes = [self.layout.block_bytes(stage) for stage in self.stages]
+        self.sizes = sizes = [self.layout.block_bytes(stage) for stage in self.stages]
         units = tuple(max(0, pool) // size if size else None for pool, size in zip(request.pools, sizes, strict=True))
         self.binding_stage, self.blocks = binding(units)
         self.block_bytes = sizes[self.binding_stage]
@@ -56,6 +56,12 @@ class BlockPool:
         if self.request.rules.concurrency_by_blocks:
             return Fraction(self.blocks, max(1, self.layout.request_blocks(length, self.request.limits)))
         return Fraction(self._tokens(), max(1, length))
+
+    def shortfall(self, length: int, sequences: int) -> int:
+        """``sequences · blocks · bytes of a block - pool`` on the worst rank."""
+        need = sequences * self.layout.request_blocks(length, self.request.limits)
+        lacking = (need * size - pool for size, pool in zip(self.sizes, self.request.pools, strict=True))
+        return max(0, *lacking)
 
     def _tokens(self) -> int:
         return self.blocks * self.layout.smallest_block * self.request.limits.context_ranks
@@ -199,6 +205,22 @@ class TokenPool:
             found.append(Fraction(self.sequences))
         return min(found)
 
+    def shortfall(self, length: int, sequences: int) -> int:
+        """The least that every rank needs more, found by halving: slots, pages and states are whole."""
+        low, high = 0, 1 << 20
+        while self._with(high).concurrency(length) < sequences and high < 1 << 60:
+            low, high = high, 2 * high
+        if self.concurrency(length) >= sequences:
+            return 0
+        while low + 1 < high:
+            middle = (low + high) // 2
+            enough = self._with(middle).concurrency(length) >= sequences
+            low, high = (low, middle) if enough else (middle, high)
+        return high
+
+    def _with(self, more: int) -> TokenPool:
+        return TokenPool(replace(self.request, pools=tuple(pool + more for pool in self.request.pools)))
+
     def capacity(self) -> Capacity:
         """Slots, tokens and concurrency at the longest length; a page and a state slot beside them take padding."""
         request, page = self.request, self.request.block_size
@@ -282,6 +304,11 @@ class CellPool:
     def concurrency(self, length: int) -> Fraction:
         """``pool / bytes of one slot``."""
         return self._binding(length)[1]
+
+    def shortfall(self, length: int, sequences: int) -> int:
+        """``sequences · bytes of one slot - pool`` on the worst rank."""
+        lacking = (sequences * size - pool for size, pool in zip(self.need(length), self.request.pools, strict=True))
+        return max(0, *lacking)
 
     def capacity(self) -> Capacity:
         """What the slots that were asked for take, and how many would fit."""
