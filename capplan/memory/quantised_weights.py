@@ -121,13 +121,13 @@ def _stack(stack: Stack, part: str, by_layer: bool) -> Iterator[NamedTensor]:
     layers = enumerate(stack.order) if by_layer else ((first[name], name) for name in stack.blocks)
     for index, name in layers:
         repeat = 1 if by_layer else stack.counts[name]
-        for tensor in _as_stored(block_tensors(stack.blocks[name], stack)):
+        for tensor in as_stored(block_tensors(stack.blocks[name], stack)):
             yield NamedTensor(f"{part}.layers.{index}.{_module(tensor)}", tensor, repeat, part)
     for tensor in stack_tensors(stack):
         yield NamedTensor(f"{part}.{_module(tensor)}", tensor, 1, part)
 
 
-def _as_stored(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
+def as_stored(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
     """A layer's tensors as checkpoints have them, where that isn't one for one what the inventory names.
 
     A gate on attention's output that is as wide as the queries lies beside them in one matrix; and where a layer has a
