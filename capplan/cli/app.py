@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.ctx.get_help())  # type: ignore[attr-defined]
             return 0
-        if type(error).__name__ == "PipeClosed":
+        if type(error).__name__ == "PipeClosedError":
             _silence_stdout()
             return 0
         usage = _usage_message(error)

@@ -15,3 +15,4 @@ ModelsDir = Annotated[list[Path], typer.Option("--models-dir", help="A further f
 IgnoreKey = Annotated[list[str], typer.Option("--ignore-key", help="A key of config.json that changes no size.")]
 TensorParallel = Annotated[str, typer.Option("--tensor-parallel-size", "-tp", help="Ranks that share every layer.")]
 HardwareDir = Annotated[list[Path], typer.Option("--hardware-dir", help="A further folder of GPU descriptions.")]
+Online = Annotated[bool, typer.Option("--online", help="Look a Hugging Face id up on the hub.")]

@@ -108,7 +108,7 @@ def print_answer(answer: Answer[Any], view: Callable[[Answer[Any]], View], optio
     write("\n\n".join(part for part in (tables.to_text(shown), lines) if part))
 
 
-class PipeClosed(Exception):
+class PipeClosedError(Exception):
     """The reader of standard output has gone away: nothing more to say, and no mistake."""
 
 
@@ -117,7 +117,7 @@ def write(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        raise PipeClosed from None
+        raise PipeClosedError from None
 
 
 def wants_terminal() -> bool:

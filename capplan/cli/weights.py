@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from capplan.cli.options import IgnoreKey, Model, ModelsDir, TensorParallel
+from capplan.cli.options import IgnoreKey, Model, ModelsDir, Online, TensorParallel
 from capplan.cli.output import answers
 from capplan.describe.quantities import parse_integer, parse_parameters
 from capplan.errors import UsageError
@@ -22,7 +22,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @answers(weights_view)
 def command(
     model: Model = None,
-    weight_dtype: Annotated[str | None, typer.Option("--weight-dtype", help="fp32, fp16, bf16, fp8 or int8.")] = None,
+    weight_dtype: Annotated[
+        str | None,
+        typer.Option("--weight-dtype", help="bf16, fp8, fp8-block, awq-int4-g128, nvfp4, mxfp4, gguf:Q4_K_M ..."),
+    ] = None,
     params: Annotated[
         str | None, typer.Option("--params", help="A number of parameters, without a model: 35e9, 7B.")
     ] = None,
@@ -30,6 +33,7 @@ def command(
     tensor_parallel_size: TensorParallel = "1",
     models_dir: ModelsDir = [],
     ignore_key: IgnoreKey = [],
+    online: Online = False,
 ) -> Answer[WeightsResult]:
     """Parameters of a model by component, and the bytes of its weights."""
     return weights(
@@ -40,6 +44,7 @@ def command(
         tensor_parallel_size=parse_integer(tensor_parallel_size, "-tp", least=1),
         models_dirs=models_dir,
         ignore_keys=ignore_key,
+        online=online,
     )
 
 

@@ -48,7 +48,26 @@ def read_config(data: dict[str, Any], *, where: str, name: str, ignore_keys: Col
     fields["assumptions"] = tuple([*config.all_assumptions(), *([note] if note else [])])
     fields.setdefault("name", name)
     fields.setdefault("model_type", model_type)
+    fields.setdefault("quantisation", own_quantisation(data, where))
     return build(fields, where)
+
+
+def own_quantisation(data: dict[str, Any], where: str) -> dict[str, Any] | None:
+    """The ``quantization_config`` of a configuration, or of its text part, with DeepSeek-V4's ``expert_dtype``.
+
+    Raises:
+        InvalidFileError: it is no mapping.
+    """
+    nested = data.get("text_config")
+    for level in (data, nested if isinstance(nested, dict) else {}):
+        found = level.get("quantization_config")
+        if found is None:
+            continue
+        if not isinstance(found, dict):
+            raise InvalidFileError("quantization_config must be a mapping", where=f"{where}: quantization_config")
+        expert_dtype = level.get("expert_dtype")
+        return {**found, "expert_dtype": expert_dtype} if isinstance(expert_dtype, str) else dict(found)
+    return None
 
 
 def published_dtype(data: dict[str, Any]) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from capplan.describe.layer_formula import expand_layers
 from capplan.describe.parts import OneOrMany, Part, TaggedUnion, Whole
@@ -503,5 +503,7 @@ class ModelSpec(Stack):
     encoder: Stack | None = None
     mtp: MtpStack | None = None
     towers: dict[str, Tower] = field(default_factory=dict)
+    quantisation: dict[str, Any] | None = None
+    """The checkpoint's own quantisation configuration, as it stands in its files; None: weights in `dtype`."""
     assumptions: tuple[str, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)

@@ -15,7 +15,8 @@ from capplan.describe.yaml_file import parse_yaml
 from capplan.errors import UsageError
 
 _FIRST = ("schema", "name", "aliases", "huggingface_id", "model_type", "dtype", "max_positions", "cache_positions")
-_LAST = ("towers", "assumptions", "sources")
+_LAST = ("towers", "quantisation", "assumptions", "sources")
+_OWN = ("schema", "name", "aliases", "huggingface_id", "assumptions", "sources", "quantisation")
 _MOST_INLINE = 118
 
 
@@ -27,11 +28,21 @@ def model_data(spec: ModelSpec) -> dict[str, Any]:
     return {key: data[key] for key in order if key in data}
 
 
-def model_yaml(spec: ModelSpec) -> str:
-    """The text of the file: small mappings on one line each, blank lines between the parts."""
+def model_yaml(spec: ModelSpec, *, base: ModelSpec | None = None) -> str:
+    """The text of the file: small mappings on one line each, blank lines between the parts.
+
+    Args:
+        spec: the model.
+        base: a description that the file may lean on: what is equal there is left out.
+    """
     lines: list[str] = []
-    for key, value in model_data(spec).items():
-        if key in ("dtype", "hidden_size", "towers", "assumptions", "sources", "mtp", "encoder") and lines:
+    data = model_data(spec)
+    if base is not None:
+        other = model_data(base)
+        kept = {key: value for key, value in data.items() if key in _OWN or value != other.get(key)}
+        data = {"schema": 1, "base": base.name, **kept}
+    for key, value in data.items():
+        if key in ("dtype", "hidden_size", "towers", "assumptions", "sources", "mtp", "encoder", "quantisation") and lines:
             lines.append("")
         lines += _emit(key, value, 0)
     return "\n".join(lines) + "\n"
@@ -87,7 +98,7 @@ def _emit(key: str, value: Any, depth: int) -> list[str]:
     head = f"{pad}{_scalar(key)}:"
     inline = f"{head} {_inline(value)}"
     nested = isinstance(value, dict) and any(isinstance(item, (dict, list)) and item for item in value.values())
-    keep_open = depth == 0 and isinstance(value, dict) and key in ("blocks", "towers", "sources", "encoder", "mtp")
+    keep_open = depth == 0 and isinstance(value, dict) and key in ("blocks", "towers", "sources", "encoder", "mtp", "quantisation")
     if (
         not isinstance(value, (dict, list))
         or not value

@@ -1,35 +1,51 @@
-"""From what a user writes after ``--model`` to a `ModelSpec`."""
+"""From what a user writes after ``--model`` to a `ModelSpec`, and to the files of its weights where there are any."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from capplan.describe.catalog import data_folder, find_entry
 from capplan.describe.model import ModelSpec
-from capplan.describe.yaml_file import read_yaml, validate
-from capplan.errors import InvalidFileError, NotFoundError, UnsupportedError
+from capplan.describe.yaml_file import Document, read_yaml, validate
+from capplan.errors import InvalidFileError, NotFoundError
+
+if TYPE_CHECKING:
+    from capplan.describe.checkpoint import CheckpointFiles
+    from capplan.describe.gguf import GgufFile
 
 MODEL_FLAG = "--model"
 
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A model and where its description was found."""
+    """A model, where its description was found, and its files.
+
+    Args:
+        spec: the model.
+        path: the file or folder.
+        source: where it was found, in words.
+        checkpoint: the safetensors files that belong to it, if any.
+        gguf: the header of its GGUF file, if it is one.
+    """
 
     spec: ModelSpec
     path: Path
     source: str
+    checkpoint: CheckpointFiles | None = None
+    gguf: GgufFile | None = None
 
 
 def resolve_model(
-    reference: str, *, models_dirs: Sequence[Path] = (), ignore_keys: Collection[str] = ()
+    reference: str, *, models_dirs: Sequence[Path] = (), ignore_keys: Collection[str] = (), online: bool = False
 ) -> ResolvedModel:
     """The model that a reference names.
 
-    A reference is a YAML description, a ``config.json``, a checkpoint's folder, a catalog name or alias, or a
-    Hugging Face id, which is looked for in the catalog and then in the local Hugging Face cache.
+    A reference is a YAML description, a ``config.json``, a checkpoint's folder, a ``.gguf`` file, a catalog name or
+    alias, or a Hugging Face id, which is looked for in the catalog, in the local Hugging Face cache and, when `online`
+    is set, on the hub.
 
     Raises:
         NotFoundError: nothing of that name.
@@ -42,17 +58,28 @@ def resolve_model(
     try:
         entry = find_entry("models", reference, models_dirs)
     except NotFoundError as error:
-        cached = _cached_snapshot(reference)
+        from capplan.describe.huggingface_cache import cached_snapshot
+
+        cached = cached_snapshot(reference)
         if cached is not None:
-            return _from_path(cached, ignore_keys, name=reference)
-        raise NotFoundError(error.message, where=MODEL_FLAG, hint=error.hint) from None
+            return _from_folder(cached, reference, ignore_keys)
+        if online and reference.count("/") == 1:
+            return _from_hub(reference, ignore_keys)
+        hint = error.hint
+        if reference.count("/") == 1:
+            hint = "; ".join(part for part in (hint, "--online looks the id up on the Hugging Face hub") if part)
+        raise NotFoundError(error.message, where=MODEL_FLAG, hint=hint) from None
     return ResolvedModel(load_model(entry), entry, f"catalog: {entry.name}")
 
 
 def load_model(path: Path) -> ModelSpec:
     """The model of a YAML description; one that ships with capplan is validated by the test suite."""
     document = read_yaml(path)
-    if path.parent == data_folder("models"):
+    shipped = path.parent == data_folder("models")
+    base = document.data.get("base")
+    if base is not None:
+        document = _with_base(document, path)
+    if shipped:
         from capplan.describe.parts import hydrated
 
         try:
@@ -62,17 +89,39 @@ def load_model(path: Path) -> ModelSpec:
     return validate(ModelSpec, document)
 
 
+def _with_base(document: Document, path: Path) -> Document:
+    """A description that names another as its `base` has that one's keys where it has none of its own.
+
+    What belongs to the other's name (aliases, id, assumptions, sources, quantisation) is not taken over.
+    """
+    base = document.data["base"]
+    if not isinstance(base, str):
+        raise InvalidFileError("base must be the name of a model", where=document.where(("base",)))
+    beside = path.parent / f"{base}.yaml"
+    try:
+        found = beside if beside.is_file() else find_entry("models", base)
+    except NotFoundError as error:
+        raise InvalidFileError(error.message, where=document.where(("base",)), hint=error.hint) from None
+    other = read_yaml(found).data
+    if "base" in other:
+        raise InvalidFileError(f"{base} has a base itself; name that one", where=document.where(("base",)))
+    own = ("name", "aliases", "huggingface_id", "assumptions", "sources", "quantisation")
+    data: dict[str, Any] = {key: value for key, value in other.items() if key not in own}
+    data.update({key: value for key, value in document.data.items() if key != "base"})
+    return replace(document, data=data)
+
+
 def _is_file_reference(reference: str, path: Path) -> bool:
     """Whether the reference means a file or folder rather than a name."""
     if reference.endswith((".json", ".yaml", ".yml", ".gguf", ".safetensors")) or reference.startswith((".", "/", "~")):
         return True
     try:
-        return path.is_dir() and (path / "config.json").is_file()
+        return path.is_dir() and any((path / name).is_file() for name in ("config.json", "model.safetensors"))
     except (OSError, ValueError):
         return False
 
 
-def _from_path(path: Path, ignore_keys: Collection[str], name: str | None = None) -> ResolvedModel:
+def _from_path(path: Path, ignore_keys: Collection[str]) -> ResolvedModel:
     from capplan.describe.huggingface import read_config_file
 
     try:
@@ -81,22 +130,54 @@ def _from_path(path: Path, ignore_keys: Collection[str], name: str | None = None
     except (OSError, ValueError, RuntimeError):
         raise NotFoundError(f"there is no file {str(path)[:200]!r}", where=MODEL_FLAG) from None
     if folder:
-        path = path / "config.json"
-        if not path.is_file():
-            raise NotFoundError("the folder has no config.json", where=str(path.parent))
+        return _from_folder(path, path.resolve().name, ignore_keys)
     if path.suffix in (".yaml", ".yml"):
         return ResolvedModel(load_model(path), path, f"file: {path}")
     if path.suffix == ".json":
-        return ResolvedModel(read_config_file(path, name=name, ignore_keys=ignore_keys), path, f"file: {path}")
-    if path.suffix in (".gguf", ".safetensors"):
-        raise UnsupportedError(f"a {path.suffix} file alone does not describe the model", where=str(path))
+        return ResolvedModel(read_config_file(path, ignore_keys=ignore_keys), path, f"file: {path}")
+    if path.suffix == ".gguf":
+        from capplan.describe.gguf_model import read_gguf_spec
+
+        spec, file = read_gguf_spec(path)
+        return ResolvedModel(spec, path, f"file: {path}", gguf=file)
+    if path.suffix == ".safetensors":
+        return _from_folder(path.parent, path.resolve().parent.name, ignore_keys)
     raise InvalidFileError("this is not a config.json, a YAML description or a checkpoint's folder", where=str(path))
 
 
-def _cached_snapshot(reference: str) -> Path | None:
-    """The folder of a Hugging Face id in the local cache."""
-    if reference.count("/") != 1:
-        return None
-    from capplan.describe.huggingface_cache import cached_snapshot
+def _from_folder(path: Path, name: str, ignore_keys: Collection[str]) -> ResolvedModel:
+    from capplan.describe.checkpoint import LocalCheckpoint
 
-    return cached_snapshot(reference)
+    files = LocalCheckpoint(path)
+    return ResolvedModel(_checkpoint_spec(files, name, ignore_keys), path, f"folder: {path}", checkpoint=files)
+
+
+def _from_hub(model_id: str, ignore_keys: Collection[str]) -> ResolvedModel:
+    import sys
+
+    from capplan.describe.checkpoint import HubCheckpoint
+    from capplan.describe.remote import Hub
+
+    hub = Hub.from_environment()
+    print(f"asking {hub.endpoint} for {model_id}", file=sys.stderr)
+    files = HubCheckpoint(hub, model_id)
+    spec = _checkpoint_spec(files, model_id.split("/")[-1], ignore_keys)
+    return ResolvedModel(replace(spec, huggingface_id=model_id), Path(model_id), f"hub: {model_id}", checkpoint=files)
+
+
+def _checkpoint_spec(files: CheckpointFiles, name: str, ignore_keys: Collection[str]) -> ModelSpec:
+    """The model of a checkpoint: its configuration, and its quantisation from whichever file has it."""
+    from capplan.describe.checkpoint_config import MAX_CONFIG_BYTES, read_checkpoint_config
+    from capplan.describe.huggingface import parse_json, read_config
+    from capplan.describe.quantisation_config import HF_QUANT_CONFIG
+
+    config = read_checkpoint_config(files)
+    spec = read_config(config, where=f"{files.name}/config.json", name=name or "model", ignore_keys=ignore_keys)
+    if spec.quantisation is None:
+        text = files.text(HF_QUANT_CONFIG, MAX_CONFIG_BYTES)
+        if text is not None:
+            separate = parse_json(text, f"{files.name}/{HF_QUANT_CONFIG}").get("quantization")
+            if not isinstance(separate, dict):
+                raise InvalidFileError("quantization must be a mapping", where=f"{files.name}/{HF_QUANT_CONFIG}")
+            spec = replace(spec, quantisation=separate)
+    return spec

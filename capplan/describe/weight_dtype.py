@@ -17,6 +17,7 @@ from capplan.describe.gguf_mix import BASE_TYPES, MIX_ALIASES, GgufMix, parse_mi
 from capplan.describe.weight_schemes import (
     Awq,
     BitsAndBytesFourBit,
+    Ggml,
     Gptq,
     Mxfp4,
     Nvfp4,
@@ -140,6 +141,34 @@ def parse_weight_dtype(text: str, *, where: str = FLAG) -> WeightDtype:
     if mix in BASE_TYPES or mix in MIX_ALIASES:
         return parse_mix(stripped, where=where)
     raise UsageError(f"{text[:60]!r} is not a weight dtype", where=where, hint=_suggestion(key))
+
+
+def scheme_name(scheme: WeightScheme) -> str:
+    """The name that reads back as this scheme, as far as names tell schemes apart."""
+    for name, known in FIXED_NAMES.items():
+        if known == scheme:
+            return name
+    match scheme:
+        case Plain(form):
+            return form.name
+        case Gptq(bits=bits, group_size=group):
+            return f"gptq-int{bits}-{_group_name(group)}"
+        case Awq(bits=bits, group_size=group):
+            return f"awq-int{bits}-{_group_name(group)}"
+        case PackQuantized(bits=bits, group_size=group, symmetric=symmetric):
+            return f"w{bits}a16-{_group_name(group)}{'' if symmetric else '-asym'}"
+        case Ggml(ggml):
+            return f"gguf:{ggml.name}"
+        case ScaledEightBit(form, granularity):
+            return f"{'fp8' if form.name.startswith('fp8') else form.name}-{granularity}"
+        case Nvfp4():
+            return "nvfp4"
+        case _:
+            return type(scheme).__name__.lower()
+
+
+def _group_name(group: int | None) -> str:
+    return "channel" if group is None else f"g{group}"
 
 
 def _suggestion(key: str) -> str:

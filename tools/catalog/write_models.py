@@ -21,6 +21,7 @@ from capplan.describe.yaml_file import read_yaml
 
 ROOT = Path(__file__).parents[2]
 CONFIG_FOLDERS = (ROOT / "tests" / "data" / "model_truth" / "configs", Path(__file__).parent / "configs")
+QUANTISED = Path(__file__).parent / "quantised"
 MODELS = ROOT / "models"
 READ_ON = "2026-11-30"
 CUT = ("-instruct", "-it", "-chat", "-base", "-v0.1", "-preview", "-bf16")
@@ -65,7 +66,6 @@ def descriptions() -> dict[str, ModelSpec]:
     for huggingface_id, path in configurations():
         name = short_name(huggingface_id, extra["names"])
         data = parse_json(path.read_text(encoding="utf-8"), path.name)
-        data.pop("quantization_config", None)
         spec = read_config(data, where=path.name, name=name)
         known = extra["sources"].get(huggingface_id, {"source": f"config.json of {huggingface_id}", "date": READ_ON})
         sources = {"all": Source(**known)}
@@ -78,6 +78,15 @@ def descriptions() -> dict[str, ModelSpec]:
             wanted[name].append(huggingface_id.lower())
         for other in extra["also"].get(huggingface_id, []):
             wanted[name] += [other.lower(), short_name(other, {}), *other_names(other, short_name(other, {}))]
+    bases = dict(specs)
+    for huggingface_id, base in extra["variants"].items():
+        name = short_name(huggingface_id, extra["names"]).replace("-instruct", "")
+        quantisation = parse_json((QUANTISED / f"{huggingface_id.replace('/', '--')}.json").read_text(), huggingface_id)
+        found = quantisation.get("quantization_config") or quantisation["quantization"]
+        sources = {"all": Source(source=f"config.json of {huggingface_id}", date=READ_ON)}
+        variant = replace(bases[base], name=name, huggingface_id=huggingface_id, aliases=(), quantisation=found)
+        specs[name] = replace(variant, sources=sources)
+        wanted[name] = [*other_names(huggingface_id, name)]
     taken = set(specs) | {str(spec.huggingface_id).lower() for spec in specs.values()}
     for name, spec in specs.items():
         aliases = list(dict.fromkeys(alias for alias in wanted[name] if alias not in taken))
@@ -111,8 +120,11 @@ def main() -> None:
     """Write or compare all files."""
     check = "--check" in sys.argv
     stale = []
-    for name, spec in descriptions().items():
-        path, text = MODELS / f"{name}.yaml", model_yaml(spec)
+    specs = descriptions()
+    bases = read_yaml(Path(__file__).parent / "models.yaml").data["variants"]
+    for name, spec in specs.items():
+        base = bases.get(spec.huggingface_id)
+        path, text = MODELS / f"{name}.yaml", model_yaml(spec, base=specs[base] if base else None)
         if check:
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 stale.append(path.name)

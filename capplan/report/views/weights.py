@@ -23,6 +23,9 @@ def weights_view(answer: Answer[WeightsResult]) -> View:
     if inputs["tensor_parallel_size"] > 1:
         shown = f"{show_bytes(result.per_rank_bytes)}  ({result.per_rank_bytes:,} bytes)"
         pairs.append((f"largest of {inputs['tensor_parallel_size']} ranks", shown))
+    pairs.append(("bits a weight", f"{result.bits_per_weight:.4g}"))
+    if result.file_bytes is not None:
+        pairs.append(("in the files", f"{show_bytes(result.file_bytes)}  ({result.file_bytes:,} bytes)"))
     columns = [
         Column("component", "component"),
         Column("parameters", "params", "integer"),
@@ -30,5 +33,12 @@ def weights_view(answer: Answer[WeightsResult]) -> View:
         Column("share", "share", "percent"),
     ]
     rows = [[name, value, value, value / result.params_total] for name, value in result.breakdown.items()]
-    sections = (Facts(pairs), Table(columns, rows, title="By component")) if rows else (Facts(pairs),)
+    sections: list[Facts | Table] = [Facts(pairs)]
+    if rows:
+        sections.append(Table(columns, rows, title="By component"))
+    if result.stored:
+        stored_columns = [Column("component", "component"), Column("stored as", "format")]
+        stored_columns += [Column("bytes", "bytes", "integer"), Column("", "shown", "bytes")]
+        stored = [[part.component, part.format, part.bytes, part.bytes] for part in result.stored]
+        sections.append(Table(stored_columns, stored, title="As stored"))
     return View(f"{subject}: {show_bytes(result.weight_bytes)} of weights ({form})", sections)

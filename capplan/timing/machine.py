@@ -1,0 +1,37 @@
+"""What a step runs on: the device, the measured constants that stand for it, the engine, and how it launches kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from capplan.describe.engine_times import EngineTimes, engine_times
+from capplan.describe.gpu import GpuSpec
+from capplan.describe.profile_choice import KernelProfile, profile_for
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One device under one engine.
+
+    Args:
+        gpu: its datasheet figures.
+        kernels: the fitted constants that stand for it; None: none do, and only bounds can be given.
+        engine: whose kernels run, where several were measured.
+        times: the engine's own terms of a step.
+        cuda_graphs: whether steps of decode are replayed as graphs; without them the host launches every kernel.
+    """
+
+    gpu: GpuSpec
+    kernels: KernelProfile | None
+    engine: str = "vllm"
+    times: EngineTimes = field(default_factory=EngineTimes)
+    cuda_graphs: bool = True
+
+
+def machine_for(
+    gpu: GpuSpec, engine: str = "vllm", *, cuda_graphs: bool = True, profile_dirs: Sequence[Path] = ()
+) -> Machine:
+    """The device with the profile that stands for it, and the engine with its terms."""
+    return Machine(gpu, profile_for(gpu, profile_dirs), engine, engine_times(engine), cuda_graphs)
