@@ -147,6 +147,13 @@ _CONVOLUTIONS = {
     "mixer.conv1d": "ssm_conv1d",
     "conv.conv": "shortconv.conv",
 }
+_ELSEWHERE = {
+    "self_attn.kv_b_proj": "attn_k_b",
+    "self_attn.gate_proj": "attn_q",
+    "linear_attn.in_proj_qkvz": "attn_qkv",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+"""Modules whose weight lies inside, or in front of, another one's tensor."""
 _SUFFIX = re.compile(r"\.(weight|bias)$")
 
 
@@ -164,6 +171,24 @@ def layout_of(spec: ModelSpec) -> Layout:
             hint=did_you_mean(spec.model_type or "", LAYOUTS),
         )
     return layout
+
+
+def gguf_name(module: str, layout: Layout) -> str:
+    """The tensor in which llama.cpp stores the weight of a module (``self_attn.q_proj``), without ``blk.N`` in front.
+
+    Where it splits a matrix in two (MLA's up-projection, a delta net's inputs) the first of them.
+
+    Raises:
+        UnsupportedError: what it is called isn't known here.
+    """
+    name = {**_OUTSIDE, **_INSIDE, **_CONVOLUTIONS, **_ELSEWHERE}.get(module)
+    if name is None:
+        raise UnsupportedError(f"what llama.cpp calls {module!r} is not known", where="--weight-dtype")
+    if layout.fused_qkv and name in ("attn_q", "attn_k", "attn_v"):
+        name = "attn_qkv"
+    if layout.fused_gate_up and name == "ffn_gate":
+        name = "ffn_up"
+    return f"{name}.weight"
 
 
 def gguf_shape(spec: ModelSpec) -> GgufShape:

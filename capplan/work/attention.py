@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from capplan.arrays import minimum
 from capplan.describe.model import Attention, CrossAttention
+from capplan.memory.quantised_weights import as_stored
 from capplan.memory.tensors import attention as attention_tensors
 from capplan.memory.tensors import cross_attention as cross_attention_tensors
 from capplan.work.attention_kernel import PHASES, Heads, Reach, cache_write, context_parallel
@@ -37,7 +38,7 @@ def attention(mixer: Attention, scope: Scope) -> list[Operator]:
     """
     tp = scope.sharding.tp
     heads = Heads(largest_share(mixer.heads, tp), largest_share(mixer.kv_heads, tp), mixer.head_dim, mixer.value_dim)
-    shelf = Shelf(attention_tensors(mixer, scope.hidden))
+    shelf = Shelf(as_stored(attention_tensors(mixer, scope.hidden)))
     scorer = shelf.take_component("indexer")
     sinks = weights_of(scope, shelf.take("sinks"))
     operators = _projections(mixer, scope, shelf) + _on_heads(mixer, scope, shelf, heads)

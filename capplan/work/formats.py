@@ -10,7 +10,7 @@ from typing import Any
 
 from capplan.arrays import ceil_div, each, times
 from capplan.describe.formats import element_bits, number_format
-from capplan.describe.model import Stack
+from capplan.describe.model import Block, Stack
 from capplan.describe.quantisation import QuantisationPlan, unquantised_plan
 from capplan.describe.weight_schemes import (
     Awq,
@@ -26,7 +26,7 @@ from capplan.describe.weight_schemes import (
     tensor_bytes,
 )
 from capplan.memory.kv_format import kv_format
-from capplan.memory.quantised_weights import NamedTensor, scheme_of
+from capplan.memory.quantised_weights import NamedTensor, as_stored, scheme_of
 from capplan.memory.tensors import Tensor, block_tensors
 from capplan.work.operators import Number
 from capplan.work.sharding import rank_matrix
@@ -62,6 +62,7 @@ class Formats:
         part: where the tensors are: ``model``, ``encoder``, ``mtp`` or the name of a tower.
         layer: the layer whose tensors these are; None: what stands around the layers.
         tower: whether the part is a tower.
+        beside_dense: whether the layer has a dense feed-forward beside its experts, which are not under ``mlp`` then.
     """
 
     dtype: str = "bf16"
@@ -71,14 +72,21 @@ class Formats:
     part: str = "model"
     layer: int | None = None
     tower: bool = False
+    beside_dense: bool = False
 
-    def at(self, part: str, layer: int | None, *, tower: bool = False) -> Formats:
+    def at(
+        self, part: str, layer: int | None = None, block: Block | None = None, *, tower: bool | None = None
+    ) -> Formats:
         """The formats of one layer of one part of the model, or of what stands around its layers."""
-        return replace(self, part=part, layer=layer, tower=tower)
+        kinds = {type(ffn) for ffn in block.ffn} if block else set()
+        in_tower = self.tower if tower is None else tower
+        return replace(self, part=part, layer=layer, tower=in_tower, beside_dense=len(kinds) > 1)
 
     def of(self, tensor: Tensor) -> WeightFormat:
         """How a tensor of this place is stored."""
         place = self.part if self.layer is None else f"{self.part}.layers.{self.layer}"
+        if self.beside_dense and tensor.name.startswith(("mlp.experts.", "mlp.gate.")):
+            tensor = replace(tensor, name=tensor.name.removeprefix("mlp."))
         plan = self.plan or plain_plan(self.dtype)
         return _weight_format(_Same(plan), tensor, place, self.tower, self.math)
 
@@ -203,13 +211,14 @@ def layer_variants(
 
     One group, unless a checkpoint's own list stores equal modules of different layers differently.
     """
+    block = stack.blocks[name]
     indices = [index for index in layers if stack.order[index] == name]
     if not indices:
         return []
     if formats.plan is None or not formats.plan.depends_on_layer:
-        return [(len(indices), formats.at(part, stack.order.index(name), tower=formats.tower))]
+        return [(len(indices), formats.at(part, stack.order.index(name), block))]
     return [
-        (count, formats.at(part, first, tower=formats.tower))
+        (count, formats.at(part, first, block))
         for first, count in _alike(
             _Same(stack), name, tuple(indices), _Same(formats.plan), formats.math, part, formats.tower
         )
@@ -223,9 +232,9 @@ def _alike(
     """(first layer, number of layers) of each way in which the block's weights are stored."""
     stack: Stack = stack_key.value
     formats = Formats(plan=plan_key.value, math=math, tower=tower)
-    tensors = block_tensors(stack.blocks[name], stack)
+    tensors = tuple(as_stored(block_tensors(stack.blocks[name], stack)))
     groups: dict[tuple[WeightFormat, ...], list[int]] = {}
     for index in indices:
-        place = formats.at(part, index, tower=tower)
+        place = formats.at(part, index, stack.blocks[name])
         groups.setdefault(tuple(place.of(tensor) for tensor in tensors), []).append(index)
     return tuple((members[0], len(members)) for members in groups.values())

@@ -258,7 +258,7 @@ def _layers(stack: Stack, layers: range, scope: Scope, part: str, stage: int = 0
 
 def _at(scope: Scope, part: str) -> Scope:
     """The scope of what stands around the layers of a part of the model."""
-    return replace(scope, formats=scope.formats.at(part, None, tower=scope.formats.tower))
+    return replace(scope, formats=scope.formats.at(part))
 
 
 def _send(spec: ModelSpec, scope: Scope, stage: int) -> list[Operator]:
@@ -303,7 +303,7 @@ def _towers(spec: ModelSpec, step: Step, scope: Scope) -> list[Operator]:
     """Towers over their inputs, whole on every rank as their weights are."""
     operators: list[Operator] = []
     for part in step.encode:
-        whole = replace(scope, sharding=Sharding(), formats=scope.formats.at(part.tower, None, tower=True))
+        whole = replace(scope, sharding=Sharding(), formats=scope.formats.at(part.tower, tower=True))
         span = Span(part.sequences, part.tokens, sampled=part.outputs)
         operators += _stack_once(spec.towers[part.tower], [span], whole, part.tower)
     return operators

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from capplan.describe.formats import FP8_E4M3, number_format
+from capplan.describe.gguf_mix import parse_mix
 from capplan.describe.model import Attention, CompressedAttention, CrossAttention, ModelSpec
 from capplan.describe.module_names import ModuleNames
 from capplan.describe.quantisation import QuantisationPlan, Rule, default_plan, unquantised_plan
 from capplan.describe.quantisation_config import read_quantisation
 from capplan.describe.weight_schemes import Awq, Mxfp4, Nvfp4, ScaledEightBit, WeightScheme, tensor_bytes
+from capplan.memory.gguf_plan import mix_plan
+from capplan.memory.gguf_weights import gguf_weights
 from capplan.memory.quantised_weights import rank_weights
 from capplan.memory.sequence_memory import Lengths, sequence_memory
 from capplan.work.formats import MATH_FORMATS, Formats
@@ -92,6 +95,18 @@ def test_a_checkpoint_s_own_list_decides_what_is_read(name: str, listing: str, t
     book = ledger(spec, Step(prefill=(Prefill(ENOUGH_TOKENS),)), Sharding(tp=tp, ep=ep), formats)
     assert weights_touched(book) == weights_held(spec, plan, tp, ep)
     assert {op.weight_format for op in book.of_kind("gemm", "grouped_gemm", "head")} > {"bf16"}
+
+
+@pytest.mark.parametrize("name", ["meta-llama--Llama-2-7b-hf", "google--gemma-2-2b", "mistralai--Mixtral-8x7B-v0.1"])
+def test_a_mix_of_llama_cpp_is_read_tensor_by_tensor(name: str) -> None:
+    """All of the file but the token table, which is looked up, or multiplied where the head is tied to it."""
+    spec, mix = published(name), parse_mix("Q4_K_M")
+    file = gguf_weights(spec, mix)
+    table = sum(g.bytes_for(t.rows, t.columns) for t, g in file.tensors if t.name == "token_embd.weight")
+    formats = Formats("bf16", plan=mix_plan(spec, mix))
+    book = ledger(spec, Step(prefill=(Prefill(ENOUGH_TOKENS),)), formats=formats)
+    assert weights_touched(book) == file.total - (0 if spec.embedding.tied else table)
+    assert "q4_k_weight_only" in {op.weight_format for op in book.operators}
 
 
 def test_equal_layers_that_are_stored_differently_are_told_apart() -> None:
