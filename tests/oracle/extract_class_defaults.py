@@ -88,7 +88,8 @@ def nested_specifications(config_class: Any) -> dict[str, Any]:
         return dict(config_class.sub_configs_defaults)
     nested = vars(config_class).get("sub_configs") or {}
     return {
-        key: SubConfigSpec(config_class=inner, model_type=f"{config_class.model_type}.{key}") for key, inner in nested.items()
+        key: SubConfigSpec(config_class=inner, model_type=f"{config_class.model_type}.{key}")
+        for key, inner in nested.items()
     }
 
 
@@ -156,7 +157,13 @@ def extract() -> dict[str, Any]:
     for model_type, (values, source) in REMOTE_DEFAULTS.items():
         defaults[model_type] = dict(sorted(values.items()))
         sources[model_type] = source
-    return {"defaults": defaults, "aliases": aliases, "sub_configs": nested, "derived": derived, "sources": sources}
+    return {
+        "defaults": defaults,
+        "aliases": aliases,
+        "sub_configs": nested,
+        "derived": derived,
+        "sources": sources,
+    }
 
 
 def dumped(document: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MODEL_TYPES = """
+NAMES = """
 apertus arcee baichuan bamba bert bloom chatglm cohere cohere2 dbrx deepseek deepseek_v2 deepseek_v3 deepseek_v32
 deepseek_v4 dots1 ernie4_5 ernie4_5_moe exaone4 falcon falcon_h1 falcon_mamba gemma gemma2 gemma3 gemma3_text
 gemma3n_text gemma4 glm glm4 glm4_moe glm4_moe_lite glm_moe_dsa gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite
@@ -12,7 +12,8 @@ minimax_m2 minimax_m3 minimax_m3_vl ministral3 mistral mistral3 mixtral mllama m
 nemotron_h olmo olmo2 olmo3 olmo_hybrid olmoe opt orion phi phi3 phimoe qwen qwen2 qwen2_5_vl qwen2_moe qwen3 qwen3_5
 qwen3_5_moe qwen3_5_text qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe recurrent_gemma roberta seed_oss smollm3 solar_open
 stablelm starcoder2 t5 whisper xlm-roberta arctic grok-1 hunyuan kimi_k3 qwen2_vl step3_text step3p5 step3p7
-""".split()
+"""
+MODEL_TYPES = NAMES.split()
 
 SAME_AS = {
     "kimi_k2": "deepseek_v3",
