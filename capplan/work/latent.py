@@ -11,7 +11,6 @@ from capplan.work.attention import sparse_keys
 from capplan.work.attention_kernel import PHASES, Heads, Reach, cache_write, context_parallel
 from capplan.work.attention_kernel import attention_kernel as kernel
 from capplan.work.attention_pairs import causal_pairs, limited_pairs
-from capplan.work.formats import rank_bytes
 from capplan.work.operators import Gemm, Kind, Number, Operator, Traffic
 from capplan.work.projections import Shelf, elementwise, products, remaining, where
 from capplan.work.scope import Phase, Scope, Span, over
@@ -52,9 +51,10 @@ def latent_attention(mixer: LatentAttention, scope: Scope) -> list[Operator]:
     expansion = shelf.take("kv_b_proj")
     for phase in PHASES:
         if scope.phase(phase):
-            expanded = phase == "prefill" and not mixer.indexer
-            form = expanded_attention if expanded else absorbed_attention
-            operators += form(mixer, scope, phase, rank_heads, expansion)
+            if phase == "prefill" and not mixer.indexer:
+                operators += expanded_attention(mixer, scope, rank_heads, expansion)
+            else:
+                operators += absorbed_attention(mixer, scope, phase, rank_heads)
     if mixer.output_gate == "full":
         width = rank_heads * mixer.v_head_dim
         operators.append(elementwise(scope, "output gate", "attention", tokens, width, read=2))
@@ -62,15 +62,13 @@ def latent_attention(mixer: LatentAttention, scope: Scope) -> list[Operator]:
     return operators + remaining(scope, shelf.rest(), tokens)
 
 
-def expanded_attention(
-    mixer: LatentAttention, scope: Scope, phase: Phase, heads: Number, expansion: list[Tensor]
-) -> list[Operator]:
+def expanded_attention(mixer: LatentAttention, scope: Scope, heads: Number, expansion: list[Tensor]) -> list[Operator]:
     """Keys and values of all heads from the latents, of the cached prefix too, then attention.
 
     FLOPs: expansion ``2·(p + t)·h·(Dn + Dv)·c``, attention ``2·h·(Dn + Dr + Dv)·pairs``. A prompt in several chunks
     expands its prefix again with each; that product stands apart under its own name.
     """
-    spans = scope.phase(phase)
+    spans = scope.prefill
     fresh, prefix = over(spans, lambda span: span.tokens), over(spans, lambda span: span.prefix)
     operators = where(fresh, products(scope, "kv_b_proj", expansion, fresh))
     latents = scope.kv(prefix * mixer.latent_dim)
@@ -84,35 +82,28 @@ def expanded_attention(
     return [*operators, kernel(scope, "mla_prefill", reach(mixer, spans), shape, cached=False)]
 
 
-def absorbed_attention(
-    mixer: LatentAttention, scope: Scope, phase: Phase, heads: Number, expansion: list[Tensor]
-) -> list[Operator]:
+def absorbed_attention(mixer: LatentAttention, scope: Scope, phase: Phase, heads: Number) -> list[Operator]:
     """Queries into the latent space, attention on the latents as one shared key and value, outputs back.
 
     FLOPs: ``2·t·h·Dn·c`` and ``2·t·h·c·Dv`` for the absorbed products, ``2·h·(2c + Dr)·pairs`` for the attention;
-    reads ``c + Dr`` cached elements a position, for all heads together.
+    reads ``c + Dr`` cached elements a position, for all heads together. The two halves of the up-projection that
+    are absorbed are in the activations' dtype: engines turn quantised ones back when they load.
 
-    Leaves out that engines keep a 16-bit copy of quantised up-projections for these products.
+    Source: DeepSeek-V2 (arXiv:2405.04434), section 2.1.2; vLLM, v1/attention/backends/mla/common.py.
     """
-    spans = scope.phase(phase)
-    tokens, latent = over(spans, lambda span: span.tokens), mixer.kv_lora_rank
-    weights = sum(rank_bytes(tensor, scope.formats.of(tensor), scope.sharding.tp) for tensor in expansion)
-    both = mixer.qk_nope_head_dim + mixer.v_head_dim
-    key_weights = weights * mixer.qk_nope_head_dim // both
-    form = scope.formats.of(expansion[0]).name
-    into = _absorbed(scope, "query", tokens, heads, (mixer.qk_nope_head_dim, latent), key_weights, form)
-    out_of = _absorbed(scope, "value", tokens, heads, (latent, mixer.v_head_dim), weights - key_weights, form)
+    spans, latent = scope.phase(phase), mixer.kv_lora_rank
+    tokens = over(spans, lambda span: span.tokens)
     joined = elementwise(scope, "join query parts", "attention", tokens, heads * mixer.latent_dim)
     shape = Heads(heads, 1, mixer.latent_dim, latent, entry=mixer.latent_dim)
     kind: Kind = "mla_prefill" if phase == "prefill" else "mla_decode"
     attended = context_parallel(scope, phase, spans, kind, reach(mixer, spans), shape)
+    into = _absorbed(scope, "query", tokens, heads, mixer.qk_nope_head_dim, latent)
+    out_of = _absorbed(scope, "value", tokens, heads, latent, mixer.v_head_dim)
     return where(tokens, [into, joined, *attended, out_of])
 
 
-def _absorbed(
-    scope: Scope, name: str, tokens: Number, heads: Number, widths: tuple[int, int], weights: Number, form: str
-) -> Operator:
-    inner, outer = widths
+def _absorbed(scope: Scope, name: str, tokens: Number, heads: Number, inner: int, outer: int) -> Operator:
+    """One product a head of ``inner x outer`` weights: ``2·t·h·inner·outer`` FLOPs."""
     return Operator(
         kind="absorbed_product",
         name=f"absorbed {name} product",
@@ -120,11 +111,11 @@ def _absorbed(
         shape=Gemm(tokens, outer, inner, batch=heads),
         flops=2 * tokens * heads * inner * outer,
         traffic=Traffic(
-            weights=weights,
+            weights=scope.activations(heads * inner * outer),
             activations_read=scope.activations(tokens * heads * inner),
             activations_written=scope.activations(tokens * heads * outer),
         ),
-        weight_format=form,
+        weight_format=scope.formats.dtype,
         activation_format=scope.formats.dtype,
     )
 
