@@ -12,19 +12,7 @@ from capplan.describe.quantisation import QuantisationPlan, default_plan, unquan
 from capplan.describe.quantisation_config import read_quantisation
 from capplan.describe.weight_dtype import parse_weight_dtype
 from capplan.errors import UsageError
-
-
-class _Same:
-    """A description as a cache key: equal when it is the same object."""
-
-    def __init__(self, spec: ModelSpec) -> None:
-        self.spec = spec
-
-    def __hash__(self) -> int:
-        return id(self.spec)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.spec is other.spec
+from capplan.identity import Same
 
 
 def checkpoint_plan(spec: ModelSpec) -> QuantisationPlan:
@@ -34,12 +22,12 @@ def checkpoint_plan(spec: ModelSpec) -> QuantisationPlan:
         UnsupportedError: a quantisation method or option that is not known.
         InvalidFileError: a value that is not what its key means.
     """
-    return _checkpoint_plan(_Same(spec))
+    return _checkpoint_plan(Same(spec))
 
 
 @lru_cache(maxsize=256)
-def _checkpoint_plan(key: _Same) -> QuantisationPlan:
-    spec = key.spec
+def _checkpoint_plan(key: Same[ModelSpec]) -> QuantisationPlan:
+    spec = key.value
     if spec.quantisation is None:
         return unquantised_plan(number_format(spec.dtype))
     config: dict[str, Any] = {"dtype": number_format(spec.dtype).name, "quantization_config": dict(spec.quantisation)}

@@ -36,6 +36,7 @@ from capplan.describe.model import (
     ShortConvolution,
     Stack,
 )
+from capplan.identity import Same
 
 Component = Literal[
     "embedding",
@@ -462,25 +463,12 @@ def mixture_of_experts(ffn: MixtureOfExperts, hidden: int) -> list[Tensor]:
 
 def block_tensors(block: Block, stack: Stack) -> tuple[Tensor, ...]:
     """All tensors of one layer."""
-    return _block_tensors(_Frozen(block), _Frozen(stack))
-
-
-class _Frozen:
-    """A description as a cache key: equal when it is the same object."""
-
-    def __init__(self, part: Any) -> None:
-        self.part = part
-
-    def __hash__(self) -> int:
-        return id(self.part)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Frozen) and self.part is other.part
+    return _block_tensors(Same(block), Same(stack))
 
 
 @lru_cache(maxsize=1024)
-def _block_tensors(block_key: _Frozen, stack_key: _Frozen) -> tuple[Tensor, ...]:
-    block, stack = block_key.part, stack_key.part
+def _block_tensors(block_key: Same[Block], stack_key: Same[Stack]) -> tuple[Tensor, ...]:
+    block, stack = block_key.value, stack_key.value
     hidden = stack.hidden_size
     tensors: list[Tensor] = []
     for mixer in block.mixer:

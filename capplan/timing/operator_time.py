@@ -7,14 +7,16 @@ share of the bandwidth, and says that it is assumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
-from capplan.describe.profile_choice import KernelProfile, Wanted, head_group
+from capplan.describe.profile_choice import Choice, KernelProfile, Wanted, head_group
 from capplan.describe.profile_table import Kind
 from capplan.errors import UnsupportedError
-from capplan.timing.kernel_estimates import KernelEstimate, estimate
+from capplan.identity import Same
+from capplan.timing.kernel_estimates import KernelEstimate, estimate_choice
 from capplan.timing.kernel_laws.terms import Quantity, larger
 from capplan.timing.machine import Machine
 from capplan.timing.roofline import Bound, host_rate, math_rate, operator_bound
@@ -33,6 +35,9 @@ MEMORY_SHARE = 0.8
 
 ASSUMED_SPREAD = (0.6, 1.8)
 """Interval of an assumed estimate, as factors."""
+
+LIBRARY = "nccl"
+"""Whose collectives every engine may fall back to."""
 
 SEND_LATENCY = 5e-6
 """Seconds before the first byte of a point-to-point message arrives (assumed)."""
@@ -108,30 +113,38 @@ def operator_time(operator: Operator, machine: Machine) -> OperatorTime:
 
 
 def _measured(operator: Operator, machine: Machine) -> KernelEstimate | None:
-    """The estimate of the law that the operator follows, or None where no law or no measured kernel fits."""
+    """The estimate of the law that the operator follows, or None where no law or no measured kernel fits.
+
+    Engines choose among their kernels by size (of a message, of the tokens that experts have): where several kernels of
+    the engine, or for a message of the library, were measured, the fastest stands.
+    """
     kernels = machine.kernels
     if kernels is None or operator.kind not in _QUESTIONS:
         return None
     kind, wanted, shape = _QUESTIONS[operator.kind](operator, machine.engine)
+    best: KernelEstimate | None = None
+    for choice in choices(Same(kernels), kind, wanted, machine.engine):
+        try:
+            found = estimate_choice(kernels, kind, wanted, choice, shape)
+        except UnsupportedError:
+            continue
+        if best is None or _first(found.total) < _first(best.total):
+            best = found
+    return best
+
+
+@lru_cache(maxsize=4096)
+def choices(key: Same[KernelProfile], kind: Kind, wanted: Wanted, engine: str) -> tuple[Choice, ...]:
+    """The fits that an engine could run: the nearest one, or for messages and experts all that are equally near."""
+    ranked = key.value.candidates(kind, wanted)
+    if not ranked:
+        return ()
     if kind == "collective":
-        return _fastest_collective(kernels, wanted, shape)
-    try:
-        return estimate(kernels, kind, wanted, shape)
-    except UnsupportedError:
-        return None
-
-
-def _fastest_collective(
-    kernels: KernelProfile, wanted: Wanted, shape: Mapping[str, Quantity]
-) -> KernelEstimate | None:
-    """An engine's own kernel or the library's, whichever is faster: engines choose so by message size."""
-    libraries = dict.fromkeys(choice.fit.key.engine for choice in kernels.candidates("collective", wanted))
-    found = [
-        estimate(kernels, "collective", Wanted(engine=library, collective=wanted.collective, gpus=wanted.gpus), shape)
-        for library in libraries
-    ]
-    estimates = [item for item in found if item is not None]
-    return min(estimates, key=lambda item: _first(item.total)) if estimates else None
+        own = [choice for choice in ranked if choice.fit.key.engine in (engine, LIBRARY)] or list(ranked)
+        return tuple(choice for choice in own if choice.substitutions == own[0].substitutions)
+    if kind == "grouped_gemm":
+        return tuple(choice for choice in ranked if choice.substitutions == ranked[0].substitutions)
+    return ranked[:1]
 
 
 Question = tuple[Kind, Wanted, dict[str, Quantity]]
@@ -140,8 +153,13 @@ Question = tuple[Kind, Wanted, dict[str, Quantity]]
 def _gemm(operator: Operator, engine: str) -> Question:
     shape = operator.shape
     assert isinstance(shape, Gemm)
-    wanted = Wanted(engine=engine, format=operator.weight_format or "bf16")
+    wanted = Wanted(engine=engine, format=kernel_name(operator.weight_format or "bf16"))
     return "gemm", wanted, {"m": shape.m, "n": shape.n * shape.batch, "k": shape.k}
+
+
+def kernel_name(number_format: str) -> str:
+    """The name under which kernels of a format were measured: both 16-bit formats run alike."""
+    return "bf16" if number_format == "fp16" else number_format
 
 
 def _grouped_gemm(operator: Operator, engine: str) -> Question:
@@ -155,7 +173,7 @@ def _grouped_gemm(operator: Operator, engine: str) -> Question:
         "experts": shape.experts,
         "distinct_experts": shape.distinct,
     }
-    return "grouped_gemm", Wanted(engine=engine, format=operator.weight_format), sizes
+    return "grouped_gemm", Wanted(engine=engine, format=kernel_name(operator.weight_format)), sizes
 
 
 def _prefill(operator: Operator, engine: str) -> Question:
@@ -171,8 +189,8 @@ def _prefill(operator: Operator, engine: str) -> Question:
     }
     wanted = Wanted(
         engine=engine,
-        format=operator.activation_format,
-        kv_format=operator.kv_format or operator.activation_format,
+        format=kernel_name(operator.activation_format),
+        kv_format=kernel_name(operator.kv_format or operator.activation_format),
         head_dim=shape.key_dim,
         window="window" if shape.limit else "full",
     )
@@ -189,8 +207,8 @@ def _decode(operator: Operator, engine: str) -> Question:
     }
     wanted = Wanted(
         engine=engine,
-        format=operator.activation_format,
-        kv_format=operator.kv_format or operator.activation_format,
+        format=kernel_name(operator.activation_format),
+        kv_format=kernel_name(operator.kv_format or operator.activation_format),
         head_dim=shape.key_dim,
         heads=head_group(int(_first(shape.heads)), int(_first(shape.kv_heads))),
         window="window" if shape.limit else "full",
@@ -207,7 +225,7 @@ def _mla_prefill(operator: Operator, engine: str) -> Question:
         "heads": shape.heads,
         "prefix": shape.keys / shape.sequences - tokens,
     }
-    wanted = Wanted(engine=engine, kv_format=operator.kv_format or operator.activation_format, absorbed="no")
+    wanted = Wanted(engine=engine, kv_format=kernel_name(operator.kv_format or operator.activation_format), absorbed="no")
     return "mla_prefill", wanted, sizes
 
 
@@ -218,7 +236,7 @@ def _mla_decode(operator: Operator, engine: str) -> Question:
         "context": shape.keys / shape.sequences,
         "heads": shape.heads,
     }
-    return "mla_decode", Wanted(engine=engine, kv_format=operator.kv_format or operator.activation_format), sizes
+    return "mla_decode", Wanted(engine=engine, kv_format=kernel_name(operator.kv_format or operator.activation_format)), sizes
 
 
 def _collective(operator: Operator, engine: str) -> Question:
