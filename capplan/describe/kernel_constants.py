@@ -10,7 +10,7 @@ from __future__ import annotations
 import typing
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 Unit = Literal["fraction", "factor", "seconds", "tokens", "exponent"]
 
@@ -40,7 +40,7 @@ ComputeEfficiency = Annotated[float, Constant("fraction", 0.002, 1.0, 0.6)]
 MemoryEfficiency = Annotated[float, Constant("fraction", 0.005, 1.0, 0.7)]
 """em: share of the datasheet's memory bandwidth that the kernel reaches when it is bound by memory."""
 
-Launch = Annotated[float, Constant("seconds", 0.2e-6, 1e-3, 8e-6)]
+Launch = Annotated[float, Constant("seconds", 1e-6, 1e-3, 8e-6)]
 """t0: what the smallest call takes: launch, first wave, tail."""
 
 Depth = Annotated[float, Constant("seconds", 1e-9, 1e-3, 2e-6, optional=True)]
@@ -118,7 +118,7 @@ class GroupedGemmConstants:
 
     compute_efficiency: Annotated[float, Constant("fraction", 0.005, 0.95, 0.5)]
     memory_efficiency: MemoryEfficiency
-    launch: Annotated[float, Constant("seconds", 0.5e-6, 1e-3, 30e-6)]
+    launch: Annotated[float, Constant("seconds", 1e-6, 1e-3, 30e-6)]
     activations: Annotated[float, Constant("factor", 0.01, 100.0, 2.0)]
     """ca: passes over the activations: permuting, quantising, activating and adding up again."""
     expert: Annotated[float, Constant("seconds", 1e-11, 1e-4, 1e-8, optional=True)]
@@ -159,7 +159,7 @@ Constants = (
 
 
 @cache
-def constants_of(kind: type[Constants]) -> dict[str, Constant]:
-    """The constants of a class by field name, in order."""
+def constants_of(kind: Any) -> dict[str, Constant]:
+    """The constants of one of the classes above by field name, in order."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {field.name: typing.get_args(hints[field.name])[1] for field in fields(kind)}
