@@ -1,0 +1,288 @@
+"""Seconds of one kernel call by a fit of a profile: the law that belongs to its kind, its interval, and its domain.
+
+An estimate says where its constants are from, whether they were stretched (a shape outside what was measured, a
+kernel that stands in for another, constants carried from another GPU), and gives the interval that 80 % of
+measurements fell in when the like was predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from capplan.describe.kernel_formats import kernel_format
+from capplan.describe.profile import RatedHardware
+from capplan.describe.profile_choice import Choice, KernelProfile, Wanted
+from capplan.describe.profile_table import SIZE_BOUNDS, SIZES, KernelFit, KernelKey, Kind, Spread
+from capplan.errors import UnsupportedError
+from capplan.timing.kernel_laws import (
+    KernelTime,
+    Quantity,
+    Rates,
+    collective_time,
+    decode_attention_time,
+    expected_distinct_experts,
+    gemm_time,
+    grouped_gemm_time,
+    mla_decode_time,
+    mla_prefill_time,
+    prefill_attention_time,
+)
+from capplan.timing.kernel_laws.terms import is_array, larger, smaller
+
+CACHE_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+"""Bytes of an element of the KV cache, by format."""
+
+EXTRAPOLATED = 2.0
+"""Exponent that widens the interval of an extrapolated estimate: [low², high²] for [low, high].
+
+Predicting the slowest tenth of a table from the rest of it gave errors up to about twice those within it
+(docs/kernel_accuracy.md)."""
+
+Shape = Mapping[str, Quantity]
+
+
+@dataclass(frozen=True)
+class KernelEstimate:
+    """Seconds of a kernel call, with what they rest on.
+
+    Args:
+        time: by terms.
+        low: lower end of the 80 % interval, seconds.
+        high: its upper end.
+        fit: the constants used.
+        extrapolated: axes outside the domain, substitutions and carrying, in words; empty: within what was measured.
+    """
+
+    time: KernelTime
+    low: Quantity
+    high: Quantity
+    fit: KernelFit
+    extrapolated: tuple[str, ...]
+
+    @property
+    def total(self) -> Quantity:
+        """Seconds of the call."""
+        return self.time.total
+
+
+def estimate(profile: KernelProfile, kind: Kind, wanted: Wanted, shape: Shape) -> KernelEstimate | None:
+    """Seconds of a kernel call by the nearest fit, or None where nothing was measured that could stand for it.
+
+    Args:
+        profile: the constants that stand for the GPU.
+        kind: of the kernel.
+        wanted: which kernel; see `Wanted`.
+        shape: the axes of the law, numbers or arrays; see `kernel_time`.
+    """
+    choices = profile.candidates(kind, wanted)
+    return estimate_choice(profile, kind, wanted, choices[0], shape) if choices else None
+
+
+def estimate_choice(
+    profile: KernelProfile, kind: Kind, wanted: Wanted, choice: Choice, shape: Shape
+) -> KernelEstimate:
+    """Seconds of a kernel call by one fit; arguments as for `estimate`."""
+    fit, substitutions = choice.fit, choice.substitutions
+    time = kernel_time(kind, as_wanted(fit.key, wanted), fit.constants, shape, profile.hardware)
+    outside = tuple(f"{axis} outside {_text(fit.domain[axis])}" for axis in axes_outside(fit, shape))
+    stretched = (*outside, *substitutions)
+    carried = profile.carried_error(kind)
+    if profile.carried:
+        stretched = (*stretched, f"constants carried from {profile.profile.name} ({profile.carried.replace('_', ' ')})")
+    low, high = interval(fit, time.total, stretched=bool(outside or substitutions), carried=carried)
+    return KernelEstimate(time, time.total * low, time.total * high, fit, stretched)
+
+
+def as_wanted(measured: KernelKey, wanted: Wanted) -> KernelKey:
+    """The kernel whose work is to be counted: the wanted sizes and cache format, with the measured kernel's nature."""
+    asked = {name: getattr(wanted, name) for name in ("kv_format", "head_dim", "gpus")}
+    return replace(measured, **{name: value for name, value in asked.items() if value is not None})
+
+
+def interval(
+    fit: KernelFit, seconds: Quantity, *, stretched: bool, carried: Spread | None
+) -> tuple[Quantity, Quantity]:
+    """Factors of a prediction between which 80 % of measurements lie.
+
+    They are the 10th and 90th percentile of measured/predicted on configurations that the fit had not seen, of the
+    size class that the prediction falls in; for carried constants those of carrying, where they are wider. An
+    extrapolation squares them.
+
+    Args:
+        fit: whose residuals.
+        seconds: the prediction.
+        stretched: whether it is an extrapolation.
+        carried: the error of carrying, for carried constants.
+    """
+    low = _by_size(seconds, [fit.residuals.sizes.get(size, fit.residuals.unseen).low for size in SIZES])
+    high = _by_size(seconds, [fit.residuals.sizes.get(size, fit.residuals.unseen).high for size in SIZES])
+    if carried is not None:
+        low, high = smaller(low, carried.low), larger(high, carried.high)
+    low, high = smaller(low, 1.0), larger(high, 1.0)
+    exponent = EXTRAPOLATED if stretched else 1.0
+    return low**exponent, high**exponent
+
+
+def axes_outside(fit: KernelFit, shape: Shape) -> tuple[str, ...]:
+    """The axes of a shape that leave the domain of a fit anywhere; an axis that the domain lacks is not looked at."""
+    return tuple(axis for axis, value in shape.items() if axis in fit.domain and _leaves(fit.domain[axis], value))
+
+
+def kernel_time(kind: Kind, key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    """Seconds of a kernel call by the law of its kind.
+
+    Args:
+        kind: of the kernel.
+        key: its formats and sizes that are no axis: ``format``, ``kv_format``, ``head_dim``, ``absorbed``, ...
+        constants: of the law.
+        shape: the axes. ``gemm``: m, n, k. ``grouped_gemm``: tokens, hidden, width (of one expert on this rank),
+            top_k, experts (all of them), and distinct_experts or expert_parallel. ``prefill_attention``: batch,
+            tokens, heads, kv_heads, prefix, window. ``decode_attention``: batch, context, heads, kv_heads, window.
+            ``mla_prefill``: batch, tokens, heads, prefix. ``mla_decode``: batch, context, heads. ``collective``:
+            bytes, and gpus where they aren't those measured.
+        hardware: the figures that the constants are shares of.
+
+    Raises:
+        UnsupportedError: the hardware has no rate for the format.
+    """
+    return _LAWS[kind](key, constants, shape, hardware)
+
+
+def rates_for(hardware: RatedHardware, number_format: str) -> Rates:
+    """The figures of a law that multiplies in this kernel format.
+
+    Raises:
+        UnsupportedError: the hardware has no units for it, or the format is not known.
+    """
+    math = kernel_format(number_format).math
+    rate = hardware.dense_rates.get(math)
+    if rate is None and math == "bf16":
+        rate = hardware.dense_rates.get("fp16")
+    if rate is None:
+        raise UnsupportedError(f"this GPU ({hardware.architecture}) has no {math} units", where="--gpu")
+    return Rates(rate, hardware.bandwidth, hardware.compute_units)
+
+
+def _gemm(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    stored = kernel_format(key.format)
+    return gemm_time(
+        shape["m"],
+        shape["n"],
+        shape["k"],
+        weight_bytes=float(stored.weight_bytes),
+        activation_bytes=float(stored.activation_bytes),
+        constants=constants,
+        rates=rates_for(hardware, key.format),
+    )
+
+
+def _grouped_gemm(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    tokens, experts, top_k = shape["tokens"], shape["experts"], shape["top_k"]
+    distinct = shape.get("distinct_experts")
+    if distinct is None:
+        distinct = expected_distinct_experts(tokens, experts, top_k) / shape.get("expert_parallel", 1)
+    return grouped_gemm_time(
+        tokens / shape.get("expert_parallel", 1),
+        shape["hidden"],
+        shape["width"],
+        top_k,
+        distinct,
+        weight_bytes=float(kernel_format(key.format).weight_bytes),
+        constants=constants,
+        rates=rates_for(hardware, key.format),
+    )
+
+
+def _prefill(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    return prefill_attention_time(
+        shape["batch"],
+        shape["tokens"],
+        shape["heads"],
+        shape["kv_heads"],
+        key.head_dim,
+        prefix=shape.get("prefix", 0),
+        window=shape.get("window", 0),
+        kv_bytes=CACHE_BYTES[key.kv_format],
+        constants=constants,
+        rates=rates_for(hardware, key.format),
+    )
+
+
+def _decode(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    return decode_attention_time(
+        shape["batch"],
+        shape["context"],
+        shape["heads"],
+        shape["kv_heads"],
+        key.head_dim,
+        window=shape.get("window", 0),
+        kv_bytes=CACHE_BYTES[key.kv_format],
+        constants=constants,
+        rates=rates_for(hardware, key.format),
+    )
+
+
+def _mla_prefill(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    return mla_prefill_time(
+        shape["batch"],
+        shape["tokens"],
+        shape["heads"],
+        prefix=shape.get("prefix", 0),
+        absorbed=key.absorbed == "yes",
+        kv_bytes=CACHE_BYTES[key.kv_format],
+        constants=constants,
+        rates=rates_for(hardware, "bf16"),
+    )
+
+
+def _mla_decode(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    return mla_decode_time(
+        shape["batch"],
+        shape["context"],
+        shape["heads"],
+        kv_bytes=CACHE_BYTES[key.kv_format],
+        constants=constants,
+        rates=rates_for(hardware, "bf16"),
+    )
+
+
+def _collective(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    if hardware.link is None:
+        raise UnsupportedError("this GPU's links are not known", where="--gpu")
+    collective: Any = key.collective
+    return collective_time(
+        shape["bytes"], shape.get("gpus", key.gpus), collective, link_bandwidth=hardware.link, constants=constants
+    )
+
+
+_LAWS: dict[str, Callable[[KernelKey, Any, Shape, RatedHardware], KernelTime]] = {
+    "gemm": _gemm,
+    "grouped_gemm": _grouped_gemm,
+    "prefill_attention": _prefill,
+    "decode_attention": _decode,
+    "mla_prefill": _mla_prefill,
+    "mla_decode": _mla_decode,
+    "collective": _collective,
+}
+
+
+def _text(domain: tuple[float, float]) -> str:
+    return f"{domain[0]:g} to {domain[1]:g}"
+
+
+def _leaves(domain: tuple[float, float], value: Quantity) -> bool:
+    low, high = domain
+    if is_array(value):
+        return bool(((value < low) | (value > high)).any())  # type: ignore[union-attr]
+    return not low <= value <= high
+
+
+def _by_size(seconds: Quantity, values: list[float]) -> Quantity:
+    """The value of the size class that each prediction falls in."""
+    if is_array(seconds):
+        import numpy as np
+
+        return np.asarray(values)[np.searchsorted(SIZE_BOUNDS, seconds, side="right")]
+    return values[sum(seconds >= bound for bound in SIZE_BOUNDS)]
