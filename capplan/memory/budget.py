@@ -13,7 +13,7 @@ Source: vLLM, vllm/v1/worker/gpu_worker.py (determine_available_memory); SGLang,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from capplan.memory.budget_terms import (
@@ -82,12 +82,21 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
+class Edge:
+    """One end of the interval of a pool."""
+
+    pool_bytes: int
+    capacity: Capacity
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryBudget:
     """A plan's memory.
 
     Args:
         plan: the plan.
         ranks: one rank of each stage.
+        request: what the pool depends on.
         pool: the pool that answers for other lengths.
         capacity: what it holds at the plan's own.
         layers: every cache.
@@ -97,6 +106,7 @@ class MemoryBudget:
 
     plan: ServingPlan
     ranks: tuple[RankBudget, ...]
+    request: PoolRequest
     pool: PoolKind
     capacity: Capacity
     layers: tuple[CacheLayer, ...]
@@ -122,6 +132,26 @@ class MemoryBudget:
     def missing_bytes(self) -> int:
         """What the worst rank lacks; 0 when it fits."""
         return max((shortage.bytes for shortage in self.shortages), default=0)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the caches on the rank that binds: its whole blocks, or the slots that were asked for."""
+        return self.capacity.pool_bytes
+
+    def at_edges(self) -> tuple[Edge, Edge]:
+        """The pool and what it holds if every estimate is as bad, or as good, as has been seen."""
+        return self._edge(high=True), self._edge(high=False)
+
+    def _edge(self, *, high: bool) -> Edge:
+        outside = outside_the_fraction(self.plan)
+        pools = []
+        for rank in self.ranks:
+            terms = [term for term in rank.terms if term.name not in outside]
+            more = sum((term.high if high else term.low) - term.bytes for term in terms)
+            share = self.plan.utilization if self.plan.engine.rules.budget == "free_after_load" else 1
+            pools.append(rank.pool_bytes if self.plan.known.pools else rank.pool_bytes - int(more * share))
+        pool = open_pool(replace(self.request, pools=tuple(pools)))
+        return Edge(pools[self.capacity.binding_stage], pool.capacity())
 
 
 def memory_budget(plan: ServingPlan) -> MemoryBudget:
@@ -149,7 +179,7 @@ def memory_budget(plan: ServingPlan) -> MemoryBudget:
     pool = open_pool(request)
     capacity = pool.capacity()
     shortages = tuple(_shortages(plan, ranks, pool, capacity))
-    return MemoryBudget(plan, ranks, pool, capacity, here, shortages, tuple(_notes(plan, ranks, capacity)))
+    return MemoryBudget(plan, ranks, request, pool, capacity, here, shortages, tuple(_notes(plan, ranks, capacity)))
 
 
 def _rank(
