@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from capplan.questions.attention_pairs import attention_pairs as attention_pairs
+    from capplan.questions.fit import fit as fit
     from capplan.questions.gpus import gpu_list as gpu_list
     from capplan.questions.gpus import gpu_show as gpu_show
     from capplan.questions.gpus import gpu_validate as gpu_validate
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "attention_pairs": "attention_pairs",
+    "fit": "fit",
     "gpu_list": "gpus",
     "gpu_show": "gpus",
     "gpu_validate": "gpus",

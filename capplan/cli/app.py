@@ -9,6 +9,7 @@ from typing import Any
 COMMANDS: dict[str, tuple[str, str]] = {
     "kv": ("kv", "Bytes of the KV cache and states."),
     "weights": ("weights", "Parameters and bytes of the weights."),
+    "fit": ("fit", "Whether a model fits on a device, and how many requests at once."),
     "attention-pairs": ("attention_pairs", "Query-key pairs with and without a KV cache."),
     "models": ("models", "List, show, import and validate model descriptions."),
     "gpus": ("gpus", "List, show and validate GPU descriptions."),

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from capplan.describe.model import Block, ModelSpec
 from capplan.memory.kv_cache import KV_DTYPE_BYTES, CacheRule, cache_rules
+from capplan.memory.kv_format import kv_format
 from capplan.memory.recurrent_state import StateTensor, state_tensors
 
 
@@ -46,16 +47,29 @@ class CacheTerm:
     layers: int
     sequences: int
     entries: int
-    item_bytes: int
+    item_bytes: int | Fraction
 
     @property
     def bytes(self) -> int:
         """Bytes on all ranks together, replicas not counted."""
-        return self.layers * self.sequences * self.entries * self.rule.elements * self.item_bytes
+        return self._stored(self.entries * self.rule.elements)
 
     def rank_bytes(self, tp: int) -> int:
         """Bytes on one of `tp` ranks."""
-        return self.layers * self.sequences * self.entries * self.rule.rank_elements(tp) * self.item_bytes
+        return self._stored(self.entries * self.rule.rank_elements(tp))
+
+    def _stored(self, elements: int) -> int:
+        """Bytes of so many elements in each layer of each sequence, the last byte filled up."""
+        exact = Fraction(self.layers * self.sequences * elements) * self.item_bytes
+        return -(-exact.numerator // exact.denominator)
+
+    def paged_bytes(self, tokens: int, block_size: int) -> int:
+        """Bytes in whole blocks of `block_size` tokens, for a context of `tokens`."""
+        if self.rule.fixed is not None or self.rule.remainder:
+            return self.bytes
+        kept = tokens if self.rule.limit is None else min(tokens, self.rule.limit)
+        entries = -(-kept // block_size) * block_size // self.rule.rate
+        return self._stored(entries * self.rule.elements)
 
     def growth(self, length: int) -> Fraction:
         """Bytes that one more token of one sequence adds."""
@@ -133,6 +147,11 @@ class SequenceMemory:
         terms = [term.growth(self.lengths.context) for group in self.groups for term in group.cache]
         return sum(terms, Fraction(0))
 
+    def paged_bytes(self, block_size: int) -> int:
+        """Cache in whole blocks, and states, of all sequences."""
+        terms = [term for group in self.groups for term in group.cache]
+        return self.state_bytes + sum(term.paged_bytes(self.lengths.of(term.rule), block_size) for term in terms)
+
     def rank_bytes(self, tp: int) -> int:
         """Cache and state bytes on the tensor-parallel rank that holds most."""
         return sum(group.rank_bytes(tp) for group in self.groups)
@@ -142,7 +161,7 @@ def sequence_memory(spec: ModelSpec, lengths: Lengths, *, sequences: int = 1, kv
     """Cache and state of `sequences` equal sequences, by block in the order of the description."""
     if spec.cache_positions is not None:
         lengths = Lengths(min(lengths.context, spec.cache_positions), lengths.encoder, lengths.images)
-    item_bytes = KV_DTYPE_BYTES[kv_dtype]
+    item_bytes = kv_item_bytes(kv_dtype)
     groups = []
     for name, layers, block in spec.each_block():
         cache = tuple(
@@ -152,6 +171,16 @@ def sequence_memory(spec: ModelSpec, lengths: Lengths, *, sequences: int = 1, kv
         state = tuple(StateTerm(state, layers, sequences) for state in state_tensors(block, spec.hidden_size))
         groups.append(GroupMemory(name, block_kind(block), layers, cache, state))
     return SequenceMemory(tuple(groups), lengths)
+
+
+def kv_item_bytes(name: str) -> int | Fraction:
+    """Bytes of one cached element in a dtype: a plain one, an 8-bit float, or one of ggml's (``q8_0``: 34/32).
+
+    Raises:
+        UsageError: no such dtype.
+    """
+    plain = KV_DTYPE_BYTES.get(name)
+    return plain if plain is not None else kv_format(name, "bf16").key_bits / 8
 
 
 def block_kind(block: Block) -> str:

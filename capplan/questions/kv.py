@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from capplan.describe.model import Attention, Block, Embedding, ModelSpec
 from capplan.describe.resolve import resolve_model
-from capplan.errors import UsageError, did_you_mean
-from capplan.memory.kv_cache import KV_DTYPE_BYTES
-from capplan.memory.sequence_memory import CacheTerm, GroupMemory, Lengths, SequenceMemory, sequence_memory
+from capplan.errors import UsageError
+from capplan.memory.paging import paged_context
+from capplan.memory.sequence_memory import (
+    CacheTerm,
+    GroupMemory,
+    Lengths,
+    SequenceMemory,
+    kv_item_bytes,
+    sequence_memory,
+)
 from capplan.questions.answer import Answer, Explained
 
 KV_FIGURES = ("kv_bytes", "state_bytes", "total_bytes", "bytes_per_token", "per_rank_bytes")
@@ -32,6 +39,35 @@ class KvGroup:
 
 
 @dataclass(frozen=True)
+class KvPaging:
+    """The same cache in blocks, beside a reservation of the maximum length.
+
+    Args:
+        block_size: tokens of a block.
+        blocks: blocks that one sequence takes.
+        allocated_tokens: places of those blocks.
+        lost_tokens: places of the last one that hold nothing.
+        lost_share: `lost_tokens` over `allocated_tokens`.
+        allocated_bytes: bytes of the blocks of all sequences, states included.
+        reserved_tokens: the maximum length that a reservation would hold for each sequence.
+        reserved_bytes: what it would take.
+        reservation_lost_tokens: places of it that hold nothing.
+        reservation_lost_share: `reservation_lost_tokens` over `reserved_tokens`.
+    """
+
+    block_size: int
+    blocks: int
+    allocated_tokens: int
+    lost_tokens: int
+    lost_share: float
+    allocated_bytes: int
+    reserved_tokens: int
+    reserved_bytes: int
+    reservation_lost_tokens: int
+    reservation_lost_share: float
+
+
+@dataclass(frozen=True)
 class KvResult:
     """KV cache and states of all sequences, for the whole model.
 
@@ -42,6 +78,7 @@ class KvResult:
         bytes_per_token: what one more token of one sequence adds at this length.
         per_rank_bytes: cache and states on the rank that holds most.
         groups: the same, by kind of layer.
+        paging: the same in blocks, where a block size was given.
     """
 
     kv_bytes: int
@@ -50,6 +87,7 @@ class KvResult:
     bytes_per_token: int | float
     per_rank_bytes: int
     groups: tuple[KvGroup, ...]
+    paging: KvPaging | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +143,8 @@ def kv(
     source_seq: int | None = None,
     images: int = 0,
     image_tokens: int | None = None,
+    block_size: int | None = None,
+    max_model_len: int | None = None,
     layers: int | None = None,
     kv_heads: int | None = None,
     head_dim: int | None = None,
@@ -119,11 +159,13 @@ def kv(
         model: a reference as for ``--model``, or a description.
         seq: S, tokens in the context of each sequence.
         batch: B, sequences.
-        kv_cache_dtype: bf16, fp16, fp32, fp8 or int8.
+        kv_cache_dtype: bf16, fp16, fp32, fp8, int8, nvfp4, or one of ggml's types (q8_0, q4_0).
         tensor_parallel_size: ranks that share every layer.
         source_seq: tokens of an encoder's input; None: `seq`.
         images: images a sequence, for layers that attend to them.
         image_tokens: tokens of one image.
+        block_size: tokens of a block, to show what blocks lose.
+        max_model_len: the length that a reservation would hold; None: what the model was made for.
         layers: L of a model without a description.
         kv_heads: Hkv of a model without a description.
         head_dim: D of a model without a description.
@@ -136,11 +178,15 @@ def kv(
     spec, source = _subject(model, layers, kv_heads, head_dim, models_dirs, ignore_keys)
     request = KvRequest(seq, batch, kv_cache_dtype, tensor_parallel_size, source_seq, images, image_tokens)
     memory = _memory(spec, request)
+    paging = _paging(spec, request, memory, block_size, max_model_len)
+    inputs = {"model": spec.name, **vars(request), "source_seq": memory.lengths.encoder}
+    if paging is not None:
+        inputs |= {"block_size": paging.block_size, "max_model_len": paging.reserved_tokens}
     return Answer(
         command="kv",
-        inputs={"model": spec.name, **vars(request), "source_seq": memory.lengths.encoder},
-        result=_result(memory, tensor_parallel_size),
-        explanation=tuple(_explain(memory, request)),
+        inputs=inputs,
+        result=_result(memory, tensor_parallel_size, paging),
+        explanation=(*_explain(memory, request), *_explain_paging(paging, seq)),
         assumptions=(*spec.assumptions, *_assumptions(spec, request)),
         sources=(source,),
         provenance=dict.fromkeys(KV_FIGURES, "exact"),
@@ -238,12 +284,7 @@ def _memory(spec: ModelSpec, request: KvRequest) -> SequenceMemory:
     ):
         if value < least:
             raise UsageError(f"must be at least {least}, not {value}", where=flag)
-    if request.kv_cache_dtype not in KV_DTYPE_BYTES:
-        raise UsageError(
-            f"{request.kv_cache_dtype!r} is not a dtype of a KV cache; valid are {', '.join(KV_DTYPE_BYTES)}",
-            where="--kv-cache-dtype",
-            hint=did_you_mean(request.kv_cache_dtype, KV_DTYPE_BYTES),
-        )
+    kv_item_bytes(request.kv_cache_dtype)
     encoder = request.seq if request.source_seq is None else request.source_seq
     lengths = Lengths(request.seq, encoder, request.images * _image_tokens(spec, request))
     return sequence_memory(spec, lengths, sequences=request.batch, kv_dtype=request.kv_cache_dtype)
@@ -260,7 +301,54 @@ def _image_tokens(spec: ModelSpec, request: KvRequest) -> int:
     return known[0]
 
 
-def _result(memory: SequenceMemory, tp: int) -> KvResult:
+def _paging(
+    spec: ModelSpec, request: KvRequest, memory: SequenceMemory, block_size: int | None, max_model_len: int | None
+) -> KvPaging | None:
+    """Blocks of each sequence against a reservation of the maximum length; None where no block size was given."""
+    if block_size is None:
+        if max_model_len is not None:
+            raise UsageError("a reservation is compared with blocks", where="--max-model-len", hint="give --block-size")
+        return None
+    for flag, value in (("--block-size", block_size), ("--max-model-len", max_model_len)):
+        if value is not None and value < 1:
+            raise UsageError(f"must be at least 1, not {value}", where=flag)
+    pages = paged_context(request.seq, block_size, max_model_len or spec.max_positions or request.seq)
+    reserved = _memory(spec, replace(request, seq=pages.reserved_tokens))
+    return KvPaging(
+        pages.block_size,
+        pages.blocks,
+        pages.allocated_tokens,
+        pages.lost_tokens,
+        float(pages.blocks_lost_share),
+        memory.paged_bytes(block_size),
+        pages.reserved_tokens,
+        reserved.total_bytes,
+        pages.reserved_tokens - pages.tokens,
+        float(pages.reservation_lost_share),
+    )
+
+
+def _explain_paging(paging: KvPaging | None, seq: int) -> list[Explained]:
+    if paging is None:
+        return []
+    source = "Kwon et al., PagedAttention (arXiv:2309.06180)"
+    size, blocks = paging.block_size, paging.blocks
+    return [
+        Explained("blocks", "⌈S / b⌉", f"⌈{seq} / {size}⌉", blocks, "", source),
+        Explained(
+            "lost in the last block", "blocks · b - S", f"{blocks} · {size} - {seq}", paging.lost_tokens, "tokens"
+        ),
+        Explained(
+            "lost in a reservation",
+            "S_max - S",
+            f"{paging.reserved_tokens} - {seq}",
+            paging.reservation_lost_tokens,
+            "tokens",
+        ),
+    ]
+
+
+def _result(memory: SequenceMemory, tp: int, paging: KvPaging | None = None) -> KvResult:
     marginal = memory.bytes_per_token
     return KvResult(
         kv_bytes=memory.kv_bytes,
@@ -279,6 +367,7 @@ def _result(memory: SequenceMemory, tp: int) -> KvResult:
             )
             for group in memory.groups
         ),
+        paging=paging,
     )
 
 
@@ -337,7 +426,7 @@ def _explain_cache(group: GroupMemory, term: CacheTerm) -> Explained:
 
 def _textbook(row: KvRow) -> Explained:
     factors = row.factors
-    item = KV_DTYPE_BYTES[str(factors.get("kv_cache_dtype", "bf16"))]
+    item = kv_item_bytes(str(factors.get("kv_cache_dtype", "bf16")))
     order = ("layers", "batch", "seq", "kv_heads", "head_dim")
     numbers = " · ".join(str(factors.get(name, 1)) for name in order)
     return Explained("first row", "2·L·B·S·Hkv·D·b", f"2 · {numbers} · {item}", row.kv_bytes, "B")

@@ -10,6 +10,7 @@ from capplan.questions.answer import SCHEMA_VERSION
 RESULTS: dict[str, tuple[str, ...]] = {
     "kv": ("kv:KvResult", "kv:KvTable"),
     "weights": ("weights:WeightsResult",),
+    "fit": ("fit:FitResult",),
     "attention-pairs": ("attention_pairs:PairsResult",),
     "models list": ("models:ModelList",),
     "models show": ("models:ModelDetail",),

@@ -27,6 +27,11 @@ UNIFORM = ["kv", "--layers", "32", "--kv-heads", "8", "--head-dim", "128"]
 ANSWERED = {
     "kv": [["kv", "--model", CONFIG, "--seq", "8k"], [*UNIFORM, "--seq", "8k,64k"]],
     "weights": [["weights", "--model", CONFIG], ["weights", "--params", "35e9", "--bits", "4"]],
+    "fit": [
+        ["fit", "--model", CONFIG, "--gpu", "l4", "--max-model-len", "8k"],
+        ["fit", "--model", CONFIG, "--gpu", "t4", "--max-model-len", "8k", "--memory-in-use", "12GiB"],
+        ["fit", "--model", "llama2-7b", "--gpu", "rtx-4090", "--engine", "llama.cpp", "-ngl", "8", "--weight-dtype", "gguf:Q4_0"],
+    ],
     "attention-pairs": [["attention-pairs", "--prompt", "6", "--new", "2"]],
     "models list": [["models", "list"]],
     "models show": [["models", "show", CONFIG]],

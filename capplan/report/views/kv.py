@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capplan.questions.answer import Answer
-from capplan.questions.kv import KvResult, KvTable
+from capplan.questions.kv import KvPaging, KvResult, KvTable
 from capplan.report.tables import Column, Facts, Table, View
 from capplan.report.units import show_bytes
 
@@ -44,7 +44,25 @@ def kv_view(answer: Answer[KvResult]) -> View:
         [group.layers, group.kind, group.name, group.kv_bytes, group.state_bytes, group.bytes]
         for group in result.groups
     ]
-    return View(headline, (Facts(pairs), Table(columns, rows, title="By layer group")))
+    table = Table(columns, rows, title="By layer group")
+    blocks = (_paging(result.paging),) if result.paging else ()
+    return View(headline, (Facts(pairs), *blocks, table))
+
+
+def _paging(paging: KvPaging) -> Facts:
+    """Blocks, what the last one loses, and what a reservation of the maximum would."""
+    lost = f"{paging.lost_tokens:,} of {paging.allocated_tokens:,} tokens ({100 * paging.lost_share:.1f} %)"
+    reserved = f"{paging.reservation_lost_tokens:,} of {paging.reserved_tokens:,} tokens"
+    return Facts(
+        [
+            ("blocks of one sequence", f"{paging.blocks:,} of {paging.block_size:,} tokens"),
+            ("lost in the last block", lost),
+            ("all blocks", _both(paging.allocated_bytes)),
+            ("a reservation would lose", f"{reserved} ({100 * paging.reservation_lost_share:.1f} %)"),
+            ("and take", _both(paging.reserved_bytes)),
+        ],
+        title="In blocks",
+    )
 
 
 def kv_table_view(answer: Answer[KvTable]) -> View:
