@@ -23,9 +23,8 @@ from capplan.describe.model import Block, RecurrentGatedLru
 
 def recurrent_gemma(config: Config) -> dict[str, Any]:
     """``block_types`` repeats; the MLP is half as wide as ``intermediate_size``, and most maps have biases."""
-    config.ignore("head_dim")
     hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
-    head_dim = even_heads(config, heads, hidden)
+    head_dim = config.optional_size("head_dim") or even_heads(config, heads, hidden)
     width = config.optional_size("lru_width") or hidden
     if width % heads:
         config.invalid("lru_width", f"lru_width {width} does not divide by {heads} heads")
