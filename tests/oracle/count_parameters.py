@@ -22,7 +22,6 @@ import unittest.mock
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -171,20 +170,21 @@ def experts_held(config: Any) -> int:
 def idle_parameters(config: Any, parameters: Mapping[str, Any]) -> int:
     """Parameters of the routed experts that one token leaves out: (E - k)/E of each expert tensor.
 
-    LongCat's token chooses among E experts and Z that pass it on: of its k it meets k E/(E + Z) on average.
+    LongCat's token chooses among E experts and Z that pass it on: of its k it meets k E/(E + Z) on average, of which
+    the whole ones count.
     """
-    idle = Fraction(0)
+    idle = 0
     for name, tensor in parameters.items():
         if not ROUTED.search(name) or "shared" in name:
             continue
         held = tensor.shape[0] if config.model_type != "dbrx" else experts_held(config)
-        used: Any = experts_used(config)
+        used = experts_used(config)
         if isinstance(used, list):
             used = used[int(re.search(r"layers\.(\d+)\.", name).group(1))]  # type: ignore[union-attr]
         if config.model_type == "longcat_flash":
-            used = Fraction(used * config.n_routed_experts, config.n_routed_experts + config.zero_expert_num)
-        idle += Fraction(tensor.numel(), held) * (held - min(used, held))
-    return int(idle)
+            used = used * config.n_routed_experts // (config.n_routed_experts + config.zero_expert_num)
+        idle += tensor.numel() // held * (held - min(used, held))
+    return idle
 
 
 def count(model: Any, config: Any, text_only: bool = False) -> Parameters:
