@@ -189,12 +189,12 @@ def verify(problem: Problem, end: Array) -> Optimum:
     gradient = jacobian.T @ residuals
     bound = _active(problem, end, gradient)
     free = ~bound
-    offset = relative_offset(residuals, jacobian[:, free], problem.magnitude)
-    if not offset <= OFFSET_LIMIT:
-        raise FitError(f"not converged: the relative offset is {offset:.1e}, above {OFFSET_LIMIT:g}")
     condition = _condition(jacobian[:, free])
     if not condition <= CONDITION_LIMIT:
         raise FitError(f"the data do not determine the constants: the Jacobian's condition is {condition:.1e}")
+    offset = relative_offset(residuals, jacobian[:, free], problem.magnitude)
+    if not offset <= OFFSET_LIMIT:
+        raise FitError(f"not converged: the relative offset is {offset:.1e}, above {OFFSET_LIMIT:g}")
     _check_return(problem, end, bound)
     return Optimum(tuple(map(float, end)), cost(problem, end), offset, tuple(map(bool, bound)), 1)
 
@@ -210,7 +210,7 @@ def cost(problem: Problem, values: Array) -> float:
         if problem.loss == "linear":
             return float(0.5 * residuals @ residuals)
         ratio = (residuals / problem.scale) ** 2
-        return float(problem.scale**2 * np.sum(np.sqrt(1 + ratio) - 1))
+        return float(problem.scale**2 * np.sum(ratio / (np.sqrt(1 + ratio) + 1)))
 
 
 def relative_offset(residuals: Array, jacobian: Array, magnitude: float = 0.0) -> float:

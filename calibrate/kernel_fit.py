@@ -162,6 +162,7 @@ def _problem(group: Group, law: Law, hardware: RatedHardware, without: str | Non
         high=[math.log(constant.high) for constant in described],
         loss="soft_l1",
         scale=OUTLIER,
+        magnitude=float(np.sqrt(np.mean(measured**2))),
         logarithms=True,
         precision=PRECISION,
     )
