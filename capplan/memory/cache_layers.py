@@ -47,6 +47,7 @@ class CacheLayer:
         value_bytes: those of the values, where they are stored apart.
         span: tokens of the window, the chunk or the source.
         state_bytes: bytes of the state of one sequence.
+        convolution_bytes: those of the convolution's columns among them.
         attention: an attention layer's main cache, whose page a state may have to fit.
     """
 
@@ -56,6 +57,7 @@ class CacheLayer:
     value_bytes: Bytes = 0
     span: int | None = None
     state_bytes: int = 0
+    convolution_bytes: int = 0
     attention: bool = True
 
 
@@ -105,8 +107,10 @@ def _block_caches(stack: Stack, name: str, request: CacheRequest) -> list[CacheL
             caches += keeps(mixer, request)
         if type(mixer) in MIXER_STATE and not isinstance(mixer, CompressedAttention):
             states = MIXER_STATE[type(mixer)](mixer, stack.hidden_size)
-            total = sum(_state_bytes(state, mixer, request) for state in states)
-            caches.append(CacheLayer(0, "state", state_bytes=total, attention=False))
+            sizes = [(state.name, _state_bytes(state, mixer, request)) for state in states]
+            columns = sum(size for part, size in sizes if part == "convolution")
+            total = sum(size for _, size in sizes)
+            caches.append(CacheLayer(0, "state", state_bytes=total, convolution_bytes=columns, attention=False))
     return caches
 
 

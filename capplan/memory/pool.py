@@ -51,13 +51,14 @@ class PoolPart:
     """Layers of one kind in a pool, on the rank that binds.
 
     Args:
-        name: the kind.
+        name: the kind; ``draft`` in front of it for drafting layers with tensors of their own.
         layers: how many.
         block_size: tokens of one of its blocks.
         places: tokens (or states) that it has room for.
         key_bytes: bytes of keys, latents and index keys.
         value_bytes: bytes of values.
         state_bytes: bytes of states.
+        convolution_bytes: bytes of the convolutions' columns among them.
         request_blocks: blocks that one request of the longest length takes.
     """
 
@@ -68,6 +69,7 @@ class PoolPart:
     key_bytes: int
     value_bytes: int = 0
     state_bytes: int = 0
+    convolution_bytes: int = 0
     request_blocks: int = 0
 
     @property

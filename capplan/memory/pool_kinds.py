@@ -225,17 +225,8 @@ class TokenPool:
         """Slots, tokens and concurrency at the longest length; a page and a state slot beside them take padding."""
         request, page = self.request, self.request.block_size
         length = request.max_model_len
-        parts = []
-        for name, layers, places in (("full", self.full, self.tokens), ("window", self.windows, self.window_tokens)):
-            if layers:
-                values = _sum(layer.value_bytes for layer in layers)
-                keys = _sum(layer.token_bytes for layer in layers) - values
-                stored = places + page
-                parts.append(PoolPart(name, len(layers), page, places, _up(keys * stored), _up(values * stored)))
+        parts = self._parts()
         state_size = sum(layer.state_bytes for layer in self.states)
-        if self.slots is not None:
-            stored = self.slots + request.rules.state_slots_extra
-            parts.append(PoolPart("state", len(self.states), 1, self.slots, 0, 0, stored * state_size))
         token_bytes = _sum(layer.token_bytes for layer in (*self.full, *self.windows))
         one = _sum(min(length, layer.span or length) * Fraction(layer.token_bytes) for layer in self.windows)
         one += length * _sum(layer.token_bytes for layer in self.full)
@@ -253,6 +244,28 @@ class TokenPool:
             state_slots=self.slots,
             parts=tuple(parts),
         )
+
+    def _parts(self) -> list[PoolPart]:
+        """Full, windowed and drafting layers, each with a page to spare, and the states with a slot to spare."""
+        page, own = self.request.block_size, self.request.stages[-1].stop
+        parts = []
+        for name, kept, places in (("full", self.full, self.tokens), ("window", self.windows, self.window_tokens)):
+            for prefix, drafts in (("", False), ("draft ", True)):
+                layers = [layer for layer in kept if (layer.layer >= own) == drafts]
+                if layers:
+                    values = _sum(layer.value_bytes for layer in layers)
+                    keys = _sum(layer.token_bytes for layer in layers) - values
+                    stored = places + page
+                    sizes = (_up(keys * stored), _up(values * stored))
+                    parts.append(PoolPart(prefix + name, len(layers), page, places, *sizes))
+        if self.slots is not None:
+            stored = self.slots + self.request.rules.state_slots_extra
+            sizes = (
+                stored * sum(layer.state_bytes for layer in self.states),
+                stored * sum(layer.convolution_bytes for layer in self.states),
+            )
+            parts.append(PoolPart("state", len(self.states), 1, self.slots, 0, 0, *sizes))
+        return parts
 
 
 class CellPool:
@@ -341,7 +354,8 @@ class CellPool:
         slots = request.max_num_seqs
         if kind == "state":
             states = slots * sum(layer.state_bytes for layer in layers)
-            return PoolPart(kind, len(layers), 1, slots, 0, 0, states)
+            columns = slots * sum(layer.convolution_bytes for layer in layers)
+            return PoolPart(kind, len(layers), 1, slots, 0, 0, states, columns)
         cells = [(layer, slots * self.cells(layer, request.max_model_len)) for layer in layers]
         values = _sum(count * Fraction(layer.value_bytes) for layer, count in cells)
         total = _sum(count * Fraction(layer.token_bytes) for layer, count in cells)

@@ -81,6 +81,7 @@ class FitCacheGroup:
     key_bytes: int
     value_bytes: int
     state_bytes: int
+    convolution_bytes: int
 
 
 @dataclass(frozen=True)
@@ -258,6 +259,7 @@ def fit_result(resolved: Resolved, budget: MemoryBudget, suggestions: tuple[Reme
                 part.key_bytes,
                 part.value_bytes,
                 part.state_bytes,
+                part.convolution_bytes,
             )
             for part in capacity.parts
         ),
