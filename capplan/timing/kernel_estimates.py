@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from capplan.describe.kernel_formats import kernel_format
 from capplan.describe.profile import RatedHardware
 from capplan.describe.profile_choice import Choice, KernelProfile, Wanted
 from capplan.describe.profile_table import SIZE_BOUNDS, SIZES, KernelFit, KernelKey, Kind, Spread
 from capplan.errors import UnsupportedError
+from capplan.memory.kv_format import kv_format
 from capplan.timing.kernel_laws import (
     KernelTime,
     Quantity,
@@ -29,10 +31,8 @@ from capplan.timing.kernel_laws import (
     mla_prefill_time,
     prefill_attention_time,
 )
+from capplan.timing.kernel_laws.mla import CACHED, LATENT
 from capplan.timing.kernel_laws.terms import is_array, larger, smaller
-
-CACHE_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
-"""Bytes of an element of the KV cache, by format."""
 
 EXTRAPOLATED = 2.0
 """Exponent that widens the interval of an extrapolated estimate: [low², high²] for [low, high].
@@ -41,6 +41,9 @@ Predicting the slowest tenth of a table from the rest of it gave errors up to ab
 (docs/kernel_accuracy.md)."""
 
 Shape = Mapping[str, Quantity]
+
+Mask: TypeAlias = Any
+"""A boolean, or an array of them."""
 
 
 @dataclass(frozen=True)
@@ -80,29 +83,55 @@ def estimate(profile: KernelProfile, kind: Kind, wanted: Wanted, shape: Shape) -
     return estimate_choice(profile, kind, wanted, choices[0], shape) if choices else None
 
 
-def estimate_choice(
-    profile: KernelProfile, kind: Kind, wanted: Wanted, choice: Choice, shape: Shape
-) -> KernelEstimate:
+def estimate_choice(profile: KernelProfile, kind: Kind, wanted: Wanted, choice: Choice, shape: Shape) -> KernelEstimate:
     """Seconds of a kernel call by one fit; arguments as for `estimate`."""
     fit, substitutions = choice.fit, choice.substitutions
     time = kernel_time(kind, as_wanted(fit.key, wanted), fit.constants, shape, profile.hardware)
-    outside = tuple(f"{axis} outside {_text(fit.domain[axis])}" for axis in axes_outside(fit, shape))
-    stretched = (*outside, *substitutions)
+    outside = outside_by_axis(fit, shape)
+    notes = [f"{axis} outside {_text(fit.domain[axis])}" for axis, mask in outside.items() if _anywhere(mask)]
+    notes += substitutions
     carried = profile.carried_error(kind)
     if profile.carried:
-        stretched = (*stretched, f"constants carried from {profile.profile.name} ({profile.carried.replace('_', ' ')})")
-    low, high = interval(fit, time.total, stretched=bool(outside or substitutions), carried=carried)
-    return KernelEstimate(time, time.total * low, time.total * high, fit, stretched)
+        notes.append(f"constants carried from {profile.profile.name} ({profile.carried.replace('_', ' ')})")
+    stretched: Mask = bool(substitutions)
+    for mask in outside.values():
+        stretched = stretched | mask
+    low, high = interval(fit, time.total, stretched=stretched, carried=carried)
+    return KernelEstimate(time, time.total * low, time.total * high, fit, tuple(notes))
+
+
+def faster(one: KernelEstimate, other: KernelEstimate) -> KernelEstimate:
+    """The faster of two kernels that do the same; where a sweep passes arrays, the faster at each of its points."""
+    if not (is_array(one.total) or is_array(other.total)):
+        return one if one.total <= other.total else other
+    import numpy as np
+
+    first = np.asarray(one.total <= other.total)
+    launches = [estimate.time.serial.get("launch", 0.0) for estimate in (one, other)]
+    total, launch = np.where(first, one.total, other.total), np.where(first, *launches)
+    return KernelEstimate(
+        KernelTime({"launch": launch, "body": total - launch}, {}, 1.0),
+        np.where(first, one.low, other.low),
+        np.where(first, one.high, other.high),
+        one.fit if first.all() or not (~first).all() else other.fit,
+        tuple(dict.fromkeys((*one.extrapolated, *other.extrapolated))),
+    )
 
 
 def as_wanted(measured: KernelKey, wanted: Wanted) -> KernelKey:
-    """The kernel whose work is to be counted: the wanted sizes and cache format, with the measured kernel's nature."""
-    asked = {name: getattr(wanted, name) for name in ("kv_format", "head_dim", "gpus")}
+    """The kernel whose work is to be counted: the wanted sizes and cache format, with the measured kernel's nature.
+
+    Latent attention that must be absorbed (on keys that a scorer chose) is; otherwise an engine that was measured with
+    an absorbed kernel runs that one.
+    """
+    asked: dict[str, Any] = {name: getattr(wanted, name) for name in ("kv_format", "head_dim", "gpus")}
+    if wanted.absorbed == "yes":
+        asked["absorbed"] = "yes"
     return replace(measured, **{name: value for name, value in asked.items() if value is not None})
 
 
 def interval(
-    fit: KernelFit, seconds: Quantity, *, stretched: bool, carried: Spread | None
+    fit: KernelFit, seconds: Quantity, *, stretched: Mask, carried: Spread | None
 ) -> tuple[Quantity, Quantity]:
     """Factors of a prediction between which 80 % of measurements lie.
 
@@ -121,13 +150,13 @@ def interval(
     if carried is not None:
         low, high = smaller(low, carried.low), larger(high, carried.high)
     low, high = smaller(low, 1.0), larger(high, 1.0)
-    exponent = EXTRAPOLATED if stretched else 1.0
+    exponent: Any = 1.0 + (EXTRAPOLATED - 1.0) * stretched
     return low**exponent, high**exponent
 
 
-def axes_outside(fit: KernelFit, shape: Shape) -> tuple[str, ...]:
-    """The axes of a shape that leave the domain of a fit anywhere; an axis that the domain lacks is not looked at."""
-    return tuple(axis for axis, value in shape.items() if axis in fit.domain and _leaves(fit.domain[axis], value))
+def outside_by_axis(fit: KernelFit, shape: Shape) -> dict[str, Mask]:
+    """For each axis of a shape, where it leaves the domain of a fit; an axis that the domain lacks is not looked at."""
+    return {axis: _leaves(fit.domain[axis], value) for axis, value in shape.items() if axis in fit.domain}
 
 
 def kernel_time(kind: Kind, key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
@@ -139,9 +168,10 @@ def kernel_time(kind: Kind, key: KernelKey, constants: Any, shape: Shape, hardwa
         constants: of the law.
         shape: the axes. ``gemm``: m, n, k. ``grouped_gemm``: tokens, hidden, width (of one expert on this rank),
             top_k, experts (all of them), and distinct_experts or expert_parallel. ``prefill_attention``: batch,
-            tokens, heads, kv_heads, prefix, window. ``decode_attention``: batch, context, heads, kv_heads, window.
-            ``mla_prefill``: batch, tokens, heads, prefix. ``mla_decode``: batch, context, heads. ``collective``:
-            bytes, and gpus where they aren't those measured.
+            tokens, heads, kv_heads, prefix, window, pairs. ``decode_attention``: batch, context, heads, kv_heads,
+            window. ``mla_prefill``: batch, tokens, heads, prefix, limit, pairs, and key_dim and value_dim of the kernel
+            that `absorbed` names. ``mla_decode``: batch, context, heads, latent, cached. ``collective``: bytes, and
+            gpus where they aren't those measured.
         hardware: the figures that the constants are shares of.
 
     Raises:
@@ -163,6 +193,13 @@ def rates_for(hardware: RatedHardware, number_format: str) -> Rates:
     if rate is None:
         raise UnsupportedError(f"this GPU ({hardware.architecture}) has no {math} units", where="--gpu")
     return Rates(rate, hardware.bandwidth, hardware.compute_units)
+
+
+@lru_cache(maxsize=64)
+def cache_bytes(name: str) -> float:
+    """Bytes of an element of a KV cache in a format: the mean of keys and values."""
+    found = kv_format(name, "bf16")
+    return float(found.key_bits + found.value_bits) / 16
 
 
 def _gemm(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
@@ -204,7 +241,8 @@ def _prefill(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardwa
         key.head_dim,
         prefix=shape.get("prefix", 0),
         window=shape.get("window", 0),
-        kv_bytes=CACHE_BYTES[key.kv_format],
+        pairs=shape.get("pairs"),
+        kv_bytes=cache_bytes(key.kv_format),
         constants=constants,
         rates=rates_for(hardware, key.format),
     )
@@ -218,20 +256,26 @@ def _decode(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardwar
         shape["kv_heads"],
         key.head_dim,
         window=shape.get("window", 0),
-        kv_bytes=CACHE_BYTES[key.kv_format],
+        kv_bytes=cache_bytes(key.kv_format),
         constants=constants,
         rates=rates_for(hardware, key.format),
     )
 
 
 def _mla_prefill(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    absorbed = key.absorbed == "yes"
+    as_counted = absorbed == shape.get("absorbed")
     return mla_prefill_time(
         shape["batch"],
         shape["tokens"],
         shape["heads"],
         prefix=shape.get("prefix", 0),
-        absorbed=key.absorbed == "yes",
-        kv_bytes=CACHE_BYTES[key.kv_format],
+        limit=shape.get("limit", 0),
+        pairs=shape.get("pairs"),
+        absorbed=absorbed,
+        key_dim=shape.get("key_dim") if as_counted else None,
+        value_dim=shape.get("value_dim") if as_counted else None,
+        kv_bytes=cache_bytes(key.kv_format),
         constants=constants,
         rates=rates_for(hardware, "bf16"),
     )
@@ -242,7 +286,9 @@ def _mla_decode(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHar
         shape["batch"],
         shape["context"],
         shape["heads"],
-        kv_bytes=CACHE_BYTES[key.kv_format],
+        latent=shape.get("latent", LATENT),
+        cached=shape.get("cached", CACHED),
+        kv_bytes=cache_bytes(key.kv_format),
         constants=constants,
         rates=rates_for(hardware, "bf16"),
     )
@@ -272,11 +318,13 @@ def _text(domain: tuple[float, float]) -> str:
     return f"{domain[0]:g} to {domain[1]:g}"
 
 
-def _leaves(domain: tuple[float, float], value: Quantity) -> bool:
+def _leaves(domain: tuple[float, float], value: Quantity) -> Mask:
     low, high = domain
-    if is_array(value):
-        return bool(((value < low) | (value > high)).any())  # type: ignore[union-attr]
-    return not low <= value <= high
+    return (value < low) | (value > high)
+
+
+def _anywhere(mask: Mask) -> bool:
+    return bool(mask.any()) if is_array(mask) else bool(mask)
 
 
 def _by_size(seconds: Quantity, values: list[float]) -> Quantity:

@@ -53,18 +53,19 @@ def prefill_attention_time(
     *,
     prefix: Quantity = 0,
     window: Quantity = 0,
+    pairs: Quantity | None = None,
     kv_bytes: float,
     constants: PrefillAttentionConstants,
     rates: Rates,
 ) -> KernelTime:
-    """Seconds of causal attention of `tokens` new tokens in each of `batch` sequences.
+    """Seconds of attention of `tokens` new tokens in each of `batch` sequences.
 
     t = t0 + [(F / (ec·P))^1.5 + (X / (ecrit·P/S))^1.5]^(1/1.5) + B / (em·BW)
 
-    F = 4·b·h·D·pairs; X = 4·D·128·x, the chain of one tile of 128 queries over the x keys that it sees, which one
-    multiprocessor works through alone, however many heads there are; B = 4·b·s·h·D + 2·b·(s + c)·hk·D·(2 + kvb):
-    queries and results, keys and values read in 16 bits and once in the cache's format. Memory adds to arithmetic
-    instead of hiding behind it.
+    F = 4·h·D·pairs, pairs of all sequences; X = 4·D·128·x, the chain of one tile of 128 queries over the x keys that
+    it sees, which one multiprocessor works through alone, however many heads there are; B = 4·b·s·h·D +
+    2·b·(s + c)·hk·D·(2 + kvb): queries and results, keys and values read in 16 bits and once in the cache's format.
+    Memory adds to arithmetic instead of hiding behind it.
 
     Args:
         batch: b, sequences.
@@ -74,16 +75,21 @@ def prefill_attention_time(
         head_dim: D.
         prefix: c, tokens cached before.
         window: w, keys a query sees at most; 0: all.
+        pairs: query-key pairs of all sequences in one head, where they aren't those of a causal mask (an encoder's, a
+            chunk's, those of sequences of different lengths); None: ``b`` times `attended_pairs`.
         kv_bytes: kvb, bytes of a cached element.
         constants: ec, em, t0, ecrit.
         rates: P, BW, S.
 
-    Leaves out: sequences of different lengths in one batch (add them up), full tiles on the diagonal.
+    Leaves out: the last tile of the longest of sequences of different lengths (means are put in), full tiles on the
+    diagonal.
 
     Source: fitted to public kernel tables (aiconfigurator-core 0.12.0), which have no cached prefix;
     docs/kernel_accuracy.md.
     """
-    flops = 4.0 * batch * heads * head_dim * attended_pairs(tokens, prefix=prefix, window=window)
+    if pairs is None:
+        pairs = batch * attended_pairs(tokens, prefix=prefix, window=window)
+    flops = 4.0 * heads * head_dim * pairs
     moved = prefill_bytes(batch, tokens, heads, kv_heads, head_dim, prefix=prefix, kv_bytes=kv_bytes)
     chain = 4.0 * head_dim * QUERY_TILE * last_tile_keys(tokens, prefix=prefix, window=window)
     return prefill_time(flops, chain, moved, constants, rates)

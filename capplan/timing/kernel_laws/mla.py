@@ -23,10 +23,6 @@ ROTARY = 64
 HEAD = 128
 CACHED = LATENT + ROTARY
 """Numbers cached a token: 576."""
-ABSORBED_WIDTH = CACHED + LATENT
-"""Multiplications a query-key pair in the latent: 576 for the score and 512 for the sum: 1088."""
-UNABSORBED_WIDTH = (HEAD + ROTARY) + HEAD
-"""Multiplications a query-key pair with expanded keys and values: 192 and 128: 320."""
 
 
 def mla_prefill_time(
@@ -35,7 +31,11 @@ def mla_prefill_time(
     heads: Quantity,
     *,
     prefix: Quantity = 0,
+    limit: Quantity = 0,
+    pairs: Quantity | None = None,
     absorbed: bool,
+    key_dim: Quantity | None = None,
+    value_dim: Quantity | None = None,
     kv_bytes: float,
     constants: PrefillAttentionConstants,
     rates: Rates,
@@ -44,28 +44,39 @@ def mla_prefill_time(
 
     t = t0 + [(F / (ec·P))^1.5 + (X / (ecrit·P/S))^1.5]^(1/1.5) + B / (em·BW)
 
-    F = 2·b·h·W·pairs and X = 2·W·128·(s + c) with W = 320, or 1088 absorbed. B = 2·b·s·h·E + 576·b·(s + c)·kvb:
-    E = 640 elements a head (query, key, value and result), or 1088 absorbed (query and result alone).
+    F = 2·h·W·pairs, pairs of all sequences, and X = 2·W·128·(s + c) with W = Dk + Dv: 320, or 1088 absorbed.
+    B = 2·b·s·h·E + 576·b·(s + c)·kvb: E = 2·W elements a head (query, key, value and result), or W absorbed (query and
+    result alone).
 
     Args:
         batch: b, sequences.
         tokens: s, new tokens of each.
         heads: h, query heads on this GPU.
         prefix: c, tokens cached before.
+        limit: keys a query sees at most (the choice of a scorer); 0: all.
+        pairs: query-key pairs of all sequences in one head, where their lengths differ; None: ``b`` times
+            `attended_pairs`.
         absorbed: whether the kernel multiplies with the latent itself.
+        key_dim: Dk, of a model with other widths than those measured.
+        value_dim: Dv, likewise.
         kv_bytes: kvb, bytes of a cached element.
         constants: ec, em, t0, ecrit.
         rates: P, BW, S.
 
-    Leaves out: expanding the latent and projecting the queries (GEMMs of their own).
+    Leaves out: expanding the latent and projecting the queries (GEMMs of their own); that the keys a scorer chose
+    lie scattered, which was measured nowhere.
 
     Source: fitted to public kernel tables (aiconfigurator-core 0.12.0), which have no cached prefix;
     docs/kernel_accuracy.md.
     """
-    width = ABSORBED_WIDTH if absorbed else UNABSORBED_WIDTH
-    elements = ABSORBED_WIDTH if absorbed else 2 * UNABSORBED_WIDTH
-    flops = 2.0 * batch * heads * width * attended_pairs(tokens, prefix=prefix)
-    chain = 2.0 * width * QUERY_TILE * last_tile_keys(tokens, prefix=prefix)
+    if key_dim is None or value_dim is None:
+        key_dim, value_dim = (CACHED, LATENT) if absorbed else (HEAD + ROTARY, HEAD)
+    width = key_dim + value_dim
+    elements = width if absorbed else 2 * width
+    if pairs is None:
+        pairs = batch * attended_pairs(tokens, prefix=prefix, window=limit)
+    flops = 2.0 * heads * width * pairs
+    chain = 2.0 * width * QUERY_TILE * last_tile_keys(tokens, prefix=prefix, window=limit)
     moved = 2.0 * batch * tokens * heads * elements + CACHED * batch * (tokens + prefix) * kv_bytes
     return prefill_time(flops, chain, moved, constants, rates)
 
@@ -75,20 +86,25 @@ def mla_decode_time(
     context: Quantity,
     heads: Quantity,
     *,
+    latent: Quantity = LATENT,
+    cached: Quantity = CACHED,
     kv_bytes: float,
     constants: MlaDecodeConstants,
     rates: Rates,
 ) -> KernelTime:
     """Seconds of latent attention of one new token in each of `batch` sequences, absorbed.
 
-    t = t0 + tL·L/(L + 2000) + sqrt[(2·b·h·L'·1088 / (ec·P))² + (576·b·kvb·L' / (em·BW))²] + 2·b·h·1088 / (em·BW)
+    t = t0 + tL·L/(L + 2000) + sqrt[(2·b·h·L'·W / (ec·P))² + (c·b·kvb·L' / (em·BW))²] + 2·b·h·W / (em·BW)
 
-    L' = sqrt(L² + L0²): below L0 tokens a shorter context is no faster.
+    W = c + c': 576 for the score and 512 for the sum, 1088 together. L' = sqrt(L² + L0²): below L0 tokens a shorter
+    context is no faster.
 
     Args:
         batch: b, sequences.
         context: L, tokens that each new token sees, itself included.
-        heads: h, query heads on this GPU.
+        heads: h, query heads on this GPU; times the tokens where each sequence has several new ones.
+        latent: c', elements of the latent.
+        cached: c, elements cached a token.
         kv_bytes: kvb, bytes of a cached element.
         constants: ec, em, t0, tL, L0.
         rates: P, BW.
@@ -99,16 +115,17 @@ def mla_decode_time(
     """
     length = (context**2 + constants.floor_tokens**2) ** 0.5
     bandwidth = constants.memory_efficiency * rates.bandwidth
-    flops = 2.0 * batch * heads * length * ABSORBED_WIDTH
+    width = cached + latent
+    flops = 2.0 * batch * heads * length * width
     return KernelTime(
         serial={
             "launch": constants.launch,
             "depth": constants.depth * saturating(context, HALF_CONTEXT),
-            "queries": 2.0 * batch * heads * ABSORBED_WIDTH / bandwidth,
+            "queries": 2.0 * batch * heads * width / bandwidth,
         },
         overlapping={
             "compute": flops / (constants.compute_efficiency * rates.flops),
-            "kv_cache": CACHED * batch * kv_bytes * length / bandwidth,
+            "kv_cache": cached * batch * kv_bytes * length / bandwidth,
         },
         exponent=2.0,
     )
