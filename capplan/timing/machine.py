@@ -1,4 +1,4 @@
-"""What a step runs on: the device, the measured constants that stand for it, the engine, and how it launches kernels."""
+"""What a step runs on: the device, the measured constants that stand for it, and the engine."""
 
 from __future__ import annotations
 

@@ -1,9 +1,15 @@
-"""The datasheet's bound: no kernel is faster than its FLOPs at the peak rate, or its bytes at the full bandwidth."""
+"""The datasheet's bound: no kernel is faster than its FLOPs at the peak rate, or its bytes at the full bandwidth.
+
+One operator alone must move everything that it reads and writes (`operator_bound`); a whole step need not: activations
+may stay on the chip from one kernel to the next, and messages may hide behind arithmetic. `step_bound` is the least
+that a step can take, and is under the sum of its operators' bounds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from capplan.describe.gpu import GpuSpec
 from capplan.errors import UnsupportedError
@@ -12,12 +18,18 @@ from capplan.work.operators import Message, Operator
 
 Limit = Literal["compute", "memory", "link", "host link"]
 
-_MATH = {"fp16": ("fp16", "bf16"), "bf16": ("bf16", "fp16"), "fp32": ("tf32", "fp32"), "fp4": ("fp4",)}
+_MATH = {
+    "fp16": ("fp16", "bf16"),
+    "bf16": ("bf16", "fp16"),
+    "fp32": ("tf32", "fp32", "bf16", "fp16"),
+    "fp4": ("fp4",),
+}
+"""Whose rate stands for a format's: 16-bit formats for one another, and for fp32 where no sheet prints its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The least seconds of one call of an operator, by what could limit it.
+    """The least seconds of some work, by what could limit it.
 
     Args:
         compute: ``FLOPs / P``.
@@ -26,10 +38,10 @@ class Bound:
         host: ``bytes / PCIe``.
     """
 
-    compute: Quantity
-    memory: Quantity
-    link: Quantity
-    host: Quantity
+    compute: Quantity = 0.0
+    memory: Quantity = 0.0
+    link: Quantity = 0.0
+    host: Quantity = 0.0
 
     @property
     def seconds(self) -> Quantity:
@@ -38,7 +50,7 @@ class Bound:
 
     @property
     def limit(self) -> Limit:
-        """Which of the four it is (of one call; for arrays, of the longest element)."""
+        """Which of the four it is (for arrays, of the longest element)."""
         terms: dict[Limit, Quantity] = {
             "memory": self.memory,
             "compute": self.compute,
@@ -47,28 +59,81 @@ class Bound:
         }
         return max(terms, key=lambda name: _peak(terms[name]))
 
+    def __add__(self, other: Bound) -> Bound:
+        return Bound(
+            self.compute + other.compute,
+            self.memory + other.memory,
+            self.link + other.link,
+            self.host + other.host,
+        )
+
+    def times(self, count: Quantity) -> Bound:
+        """The bound of `count` equal pieces of work."""
+        return Bound(self.compute * count, self.memory * count, self.link * count, self.host * count)
+
 
 def operator_bound(operator: Operator, gpu: GpuSpec) -> Bound:
     """The roofline of one call: ``max(FLOPs / P, bytes / BW, message / link, transfer / PCIe)``.
 
     P is the dense rate of the format in which the operator multiplies.
 
+    Leaves out messages and transfers over a link that the device's description lacks.
     Source: Williams, Waterman and Patterson, Roofline (CACM 52(4), 2009).
     """
-    compute: Quantity = 0.0
-    if not _is_zero(operator.flops):
-        compute = operator.flops / math_rate(gpu, operator.activation_format)
-    link: Quantity = 0.0
-    if isinstance(operator.shape, Message):
-        link = _crossing(operator.shape) / link_rate(gpu)
-    host: Quantity = 0.0
-    if not _is_zero(operator.transfer_bytes):
-        host = operator.transfer_bytes / host_rate(gpu)
-    return Bound(compute, operator.traffic.total / gpu.memory.bandwidth, link, host)
+    return _bound(operator, gpu, operator.traffic.total)
+
+
+def required_bound(operator: Operator, gpu: GpuSpec) -> Bound:
+    """As `operator_bound`, with only those bytes that cannot stay on the chip: weights, KV cache and states."""
+    traffic = operator.traffic
+    return _bound(operator, gpu, traffic.weights + traffic.kv + traffic.state)
+
+
+@dataclass(frozen=True, slots=True)
+class StepBound:
+    """The least seconds of one step.
+
+    Args:
+        stages: the sums over the operators of each pipeline stage, whose limits may overlap with one another.
+    """
+
+    stages: tuple[Bound, ...]
+
+    @property
+    def seconds(self) -> Quantity:
+        """``Σ_stages max(compute, memory, link, host)``: a batch passes through one stage after the other."""
+        return sum((stage.seconds for stage in self.stages), start=0.0)
+
+    @property
+    def whole(self) -> Bound:
+        """The four sums over all stages."""
+        return sum(self.stages, start=Bound())
+
+
+def step_bound(operators: Iterable[Operator], gpu: GpuSpec) -> StepBound:
+    """The least that a step takes, by the sums over its operators.
+
+    ``max(Σ FLOPs / P, Σ (weights + KV + state) / BW, Σ messages / link, Σ transfers / PCIe)`` for each pipeline stage.
+    Activations may stay on the chip, and messages may overlap with everything else.
+    """
+    stages: dict[int, Bound] = {}
+    for operator in operators:
+        bound = required_bound(operator, gpu).times(operator.count)
+        stages[operator.stage] = stages.get(operator.stage, Bound()) + bound
+    return StepBound(tuple(stages.values()))
+
+
+def ridge_point(gpu: GpuSpec, number_format: str) -> float:
+    """FLOPs for each byte at which a kernel turns from memory-bound to compute-bound: ``P / BW``.
+
+    Raises:
+        UnsupportedError: the device has no units for the format.
+    """
+    return math_rate(gpu, number_format) / gpu.memory.bandwidth
 
 
 def math_rate(gpu: GpuSpec, number_format: str) -> float:
-    """Dense FLOP/s of products in a number format; 16-bit formats stand in for one another.
+    """Dense FLOP/s of products in a number format.
 
     Raises:
         UnsupportedError: the device has no units for the format.
@@ -99,15 +164,37 @@ def host_rate(gpu: GpuSpec) -> float:
     """
     if gpu.pcie:
         return gpu.pcie.per_direction
-    raise UnsupportedError(f"the host link of {gpu.name} is not known", where="--gpu")
+    raise UnsupportedError(
+        f"the links of {gpu.name} are not known",
+        where="--gpu",
+        hint="describe the device and its links in a YAML file",
+    )
+
+
+def knows_links(gpu: GpuSpec) -> bool:
+    """Whether the device's description has a link that messages can take."""
+    return gpu.link is not None or gpu.pcie is not None
+
+
+def _bound(operator: Operator, gpu: GpuSpec, moved: Quantity) -> Bound:
+    compute: Quantity = 0.0
+    if not _is_zero(operator.flops):
+        compute = operator.flops / math_rate(gpu, operator.activation_format)
+    link: Quantity = 0.0
+    if isinstance(operator.shape, Message) and knows_links(gpu):
+        link = _crossing(operator.shape) / link_rate(gpu)
+    host: Quantity = 0.0
+    if gpu.pcie and not _is_zero(operator.transfer_bytes):
+        host = operator.transfer_bytes / host_rate(gpu)
+    return Bound(compute, moved / gpu.memory.bandwidth, link, host)
 
 
 def _crossing(message: Message) -> Quantity:
-    """Bytes that one rank must send: ``2(n-1)/n`` of the vector for an all-reduce, ``(n-1)/n`` for a gather or scatter."""
+    """Bytes that one rank must send: ``2(n-1)/n`` of the vector for an all-reduce, ``(n-1)/n`` for the others."""
+    if message.collective == "send":
+        return cast("Quantity", message.bytes)
     share = 1 - 1 / message.ranks
-    if message.collective == "all_reduce":
-        return 2 * share * message.bytes
-    return message.bytes if message.collective == "send" else share * message.bytes
+    return cast("Quantity", (2 if message.collective == "all_reduce" else 1) * share * message.bytes)
 
 
 def _peak(value: Quantity) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from capplan.timing.kernel_laws.terms import Quantity, larger
 from capplan.timing.machine import Machine
 from capplan.timing.operator_time import OperatorTime, operator_time
+from capplan.timing.roofline import StepBound, step_bound
 from capplan.work.ledger import Ledger
 
 
@@ -38,20 +39,22 @@ class StepTime:
 
     Args:
         operators: the timed operators.
+        least: the datasheet's bound of the whole step.
         overheads: the engine's own terms.
         kernel_share: factor on the bodies.
         host: seconds that the host needs to launch everything; the step takes at least as long (0 with graphs).
     """
 
     operators: tuple[OperatorTime, ...]
+    least: StepBound
     overheads: tuple[Overhead, ...]
     kernel_share: float
     host: Quantity
 
     @property
     def bound(self) -> Quantity:
-        """The datasheet's bound: the sum of the operators' bounds."""
-        return sum((time.bound for time in self.operators), start=0.0)
+        """The datasheet's bound of the whole step, which is under the sum of the operators' own bounds."""
+        return self.least.seconds
 
     @property
     def kernels(self) -> Quantity:
@@ -101,7 +104,7 @@ def step_time(ledger: Ledger, machine: Machine, *, sequences: Quantity = 1) -> S
     host: Quantity = 0.0
     if not machine.cuda_graphs:
         host = times.host_launch * ledger.totals.launches
-    return StepTime(operators, tuple(overheads), times.kernel_share, host)
+    return StepTime(operators, step_bound(ledger.operators, machine.gpu), tuple(overheads), times.kernel_share, host)
 
 
 def _by_law(parts: Iterable[tuple[str, Quantity]]) -> list[Quantity]:
