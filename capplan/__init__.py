@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from capplan.questions.gpus import gpu_list as gpu_list
     from capplan.questions.gpus import gpu_show as gpu_show
     from capplan.questions.gpus import gpu_validate as gpu_validate
+    from capplan.questions.import_log import import_log as import_log
     from capplan.questions.kv import kv as kv
     from capplan.questions.kv import kv_table as kv_table
     from capplan.questions.models import import_model as import_model
@@ -29,6 +30,7 @@ _PUBLIC = {
     "gpu_list": "gpus",
     "gpu_show": "gpus",
     "gpu_validate": "gpus",
+    "import_log": "import_log",
     "import_model": "models",
     "kv": "kv",
     "kv_table": "kv",

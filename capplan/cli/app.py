@@ -10,6 +10,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kv": ("kv", "Bytes of the KV cache and states."),
     "weights": ("weights", "Parameters and bytes of the weights."),
     "fit": ("fit", "Whether a model fits on a device, and how many requests at once."),
+    "import-log": ("import_log", "An engine's start-up log beside capplan's figures."),
     "attention-pairs": ("attention_pairs", "Query-key pairs with and without a KV cache."),
     "models": ("models", "List, show, import and validate model descriptions."),
     "gpus": ("gpus", "List, show and validate GPU descriptions."),

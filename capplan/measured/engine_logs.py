@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -80,24 +80,28 @@ class EngineLog:
         return tuple(figure for figure in self.figures if figure.name == name)
 
     def binding(self, name: str) -> LogFigure | None:
-        """The figure of the rank that binds, in its finest printing; None when the log has none.
-
-        Where a rank printed several that all count (a draft model's weights beside the model's), the first is meant.
-        """
-        finest: dict[str, LogFigure] = {}
-        for figure in self.all_of(name):
-            known = finest.get(figure.rank)
-            if known is None or (
-                figure.printed.half_digit < known.printed.half_digit and figure.printed.overlaps(known.printed)
-            ):
-                finest[figure.rank] = figure
-        choose = max if name in GREATEST_BINDS else min
-        return choose(finest.values(), key=lambda figure: figure.printed.value, default=None)
+        """The figure of the rank that binds, in its finest printing; None when the log has none."""
+        figures = self.all_of(name)
+        return binding(name, figures) if figures else None
 
     def setting(self, name: str) -> int | float | str | bool | None:
         """The value of a setting; None when the log doesn't say."""
         found = self.settings.get(name)
         return None if found is None else found.value
+
+
+def binding(name: str, figures: Sequence[LogFigure]) -> LogFigure:
+    """Of figures of one name the one of the rank that binds, in its finest printing.
+
+    Where a rank printed several that all count (a draft model's weights beside the model's), its first is meant.
+    """
+    finest: dict[str, LogFigure] = {}
+    for figure in figures:
+        known = finest.setdefault(figure.rank, figure)
+        if figure.printed.half_digit < known.printed.half_digit and figure.printed.overlaps(known.printed):
+            finest[figure.rank] = figure
+    choose = max if name in GREATEST_BINDS else min
+    return choose(finest.values(), key=lambda figure: figure.printed.value)
 
 
 @dataclass
@@ -196,7 +200,9 @@ def _take(engine: LogEngine, candidates: list[Line], text_line: LogLine, starts:
     current = starts[-1]
     current.begun |= begins
     current.speakers.add(speaker)
-    current.settings.update({setting.name: setting for setting in settings})
+    for setting in settings:
+        if setting.name != "generation" or setting.name not in current.settings:
+            current.settings[setting.name] = setting
     for line, (figures, words) in readings:
         _note(current, line, figures, words, speaker, text_line)
     if refused and current.refusal is None:

@@ -7,7 +7,7 @@ pairs ``model``, (``dtype``) and ``cache``; what stands inside brackets belongs 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 _KEY = re.compile(r"\s*(?:['\"]([\w.-]{1,80})['\"]\s{0,20}:|([\w.-]{1,80})=)")
@@ -82,7 +82,7 @@ def plain_value(raw: str) -> int | float | str | bool | None:
     return word[1] if word is not None and raw != "None" else None
 
 
-def known_settings(pairs: Iterator[tuple[str, str]], names: Mapping[str, str], line: int) -> list[LogSetting]:
+def known_settings(pairs: Iterable[tuple[str, str]], names: Mapping[str, str], line: int) -> list[LogSetting]:
     """The settings of `pairs` that `names` knows, under the names that it gives them; values of None are left out."""
     found = []
     for key, raw in pairs:

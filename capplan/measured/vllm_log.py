@@ -40,14 +40,18 @@ _NAMES = {
     "enforce_eager": "enforce_eager",
     "num_gpu_blocks_override": "num_gpu_blocks_override",
     "disable_hybrid_kv_cache_manager": "disable_hybrid_kv_cache_manager",
+    "enable_lora": "enable_lora",
     "max_loras": "max_loras",
     "max_lora_rank": "max_lora_rank",
-    "speculative_config": "speculative_config",
     "chunked_prefill_enabled": "enable_chunked_prefill",
     "enable_chunked_prefill": "enable_chunked_prefill",
 }
 
 _COMMAND = re.compile(r"(?:vllm serve|vllm\.entrypoints\.[\w.]{1,60}|vllm bench \w{1,20})\s")
+
+_FILES = re.compile(
+    r"\b(?:(kv_cache_utils|gpu_worker|gpu_model_runner)|(?<!_)worker|(?:distributed_)?gpu_executor|executor_base)\.py:"
+)
 
 
 def _settings(text: str, number: int) -> list[LogSetting]:
@@ -55,16 +59,36 @@ def _settings(text: str, number: int) -> list[LogSetting]:
         position = text.find(needle)
         if position >= 0:
             rest = text[position + len(needle) :].lstrip(" {")
-            return known_settings(outermost_pairs(rest), _NAMES, number)
+            pairs = list(outermost_pairs(rest))
+            return known_settings(pairs, _NAMES, number) + _drafting(pairs, number)
     command = _COMMAND.search(text)
     if command is None:
-        return []
+        return _generation(text, number)
     rest = text[command.end() :]
     found = command_settings(rest, _NAMES, number)
     model = rest.split(maxsplit=1)[0] if rest.split() else "-"
     if "vllm serve" in command[0] and not model.startswith("-"):
         found.insert(0, LogSetting("model", model.strip("'\"`"), number, f"vllm serve {model[:200]}"))
     return found
+
+
+def _drafting(pairs: list[tuple[str, str]], number: int) -> list[LogSetting]:
+    """Speculative decoding, which is told as a table: that there is some, and the tokens of a step."""
+    raw = next((raw for key, raw in pairs if key == "speculative_config" and raw not in ("None", "''")), None)
+    if raw is None:
+        return []
+    shown = f"speculative_config={raw[:200]}"
+    found = [LogSetting("speculative_config", raw[:200], number, shown)]
+    tokens = re.search(r"num_spec(?:ulative)?_tokens['\"]?\s{0,4}[:=]\s{0,4}(\d{1,4})", raw[:4000])
+    return found + ([LogSetting("num_speculative_tokens", int(tokens[1]), number, shown)] if tokens else [])
+
+
+def _generation(text: str, number: int) -> list[LogSetting]:
+    """V0 or V1 by the engine's source file that prints the line."""
+    file = _FILES.search(text)
+    if file is None:
+        return []
+    return [LogSetting("generation", "V1" if file[1] else "V0", number, file[0])]
 
 
 VLLM = LogEngine(
@@ -79,7 +103,7 @@ VLLM = LogEngine(
         line("Using max model len <max_model_len:count>", "last"),
         line("Chunked prefill is enabled with max_num_batched_tokens=<max_num_batched_tokens:count>", "last"),
         line("Auto-fit max_model_len: reduced from <asked_model_len:count> to <max_model_len:count>", "last"),
-        line("Setting attention block size to <block_size:count> tokens", "last"),
+        line("Setting attention block size to <attention_block_size:tokens> tokens", "last"),
         line("Padding mamba page size by <state_page_padding_percent:ratio>%", "last"),
         line("Add <padding_layers:count> padding layers", "last"),
         line("Overriding num_gpu_blocks=... with num_gpu_blocks_override=<num_gpu_blocks_override:count>", "last"),
@@ -129,7 +153,8 @@ VLLM = LogEngine(
         line("max_num_seqs (<refused_seqs:slots>) exceeds available Mamba cache blocks (<state_blocks:blocks>)"),
     ),
     tells=(") with config:", "engine with config:", "non-default args:", "args: Namespace(", "vllm serve",
-           "vllm.entrypoints.", "vllm bench"),
+           "vllm.entrypoints.", "vllm bench", "kv_cache_utils.py:", "gpu_worker.py:", "gpu_model_runner.py:",
+           " worker.py:", "[worker.py:", "gpu_executor.py:", "executor_base.py:"),
     settings=_settings,
     starts=("vLLM API server version", "LLM engine (v", "LLM engine with config", "non-default args: {"),
     speaker=re.compile(r"\(([A-Za-z][\w ]{0,60}?(?:pid|rank)=[^)\n]{1,80})\)"),

@@ -11,6 +11,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "kv": ("kv:KvResult", "kv:KvTable"),
     "weights": ("weights:WeightsResult",),
     "fit": ("fit:FitResult",),
+    "import-log": ("import_log:LogComparison",),
     "attention-pairs": ("attention_pairs:PairsResult",),
     "models list": ("models:ModelList",),
     "models show": ("models:ModelDetail",),

@@ -22,6 +22,7 @@ from capplan.report.schemas import RESULTS, command_schema
 
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "tests" / "data" / "model_truth" / "configs" / "google--gemma-2-2b.json")
+LOG = str(ROOT / "tests" / "data" / "logs" / "vllm-llama-3.1-8b.log")
 UNIFORM = ["kv", "--layers", "32", "--kv-heads", "8", "--head-dim", "128"]
 
 ANSWERED = {
@@ -30,7 +31,23 @@ ANSWERED = {
     "fit": [
         ["fit", "--model", CONFIG, "--gpu", "l4", "--max-model-len", "8k"],
         ["fit", "--model", CONFIG, "--gpu", "t4", "--max-model-len", "8k", "--memory-in-use", "12GiB"],
-        ["fit", "--model", "llama2-7b", "--gpu", "rtx-4090", "--engine", "llama.cpp", "-ngl", "8", "--weight-dtype", "gguf:Q4_0"],
+        [
+            "fit",
+            "--model",
+            "llama2-7b",
+            "--gpu",
+            "rtx-4090",
+            "--engine",
+            "llama.cpp",
+            "-ngl",
+            "8",
+            "--weight-dtype",
+            "gguf:Q4_0",
+        ],
+    ],
+    "import-log": [
+        ["import-log", LOG, "--model", "llama3.1-8b"],
+        ["import-log", LOG, "--model", CONFIG, "--gpu", "l4"],
     ],
     "attention-pairs": [["attention-pairs", "--prompt", "6", "--new", "2"]],
     "models list": [["models", "list"]],

@@ -1,4 +1,8 @@
-"""Start-up logs of the four engines, a few lines each, typed from the public page beside them."""
+"""Start-up logs of the four engines, a few lines each.
+
+The words of every line are the engine's, as the page or source file beside it has them. So are the figures that the
+page reports; the rest of a log was typed so that there is one of every line, and is no measurement.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +162,8 @@ def test_tokens_and_concurrency_in_one_line(read) -> None:
 (EngineCore pid=1) INFO [gpu_worker.py:804] Free memory on device (15.28/15.51 GiB) on startup. Desired GPU memory utilization is (0.92, 14.3 GiB). Actual usage is 10.47 GiB for consumed memory (weights + non-torch), 0.79 GiB for peak activation, and 0.04 GiB for CUDAGraph memory. Current kv cache memory in use is 3.01 GiB.
 """.replace("14.3 GiB", "14.27 GiB")
     )
-    assert log.setting("block_size") == 3072
+    assert number(log, "attention_block_size") == 3072
+    assert log.setting("generation") == "V1"
     assert number(log, "kv_tokens") == 172032
     assert number(log, "max_concurrency") == 1.0
     assert gib(log, "free_memory_bytes") == pytest.approx(15.28)
@@ -256,7 +261,7 @@ def test_sglang_states_and_a_draft_model(read) -> None:
 
 
 def test_tensorrt_llm(read) -> None:
-    # NVIDIA's gptManagerBenchmark on an H100 (engine 0.12.0.dev), and the words of kvCacheManager.cpp
+    # words of kvCacheManager.cpp and tllmRuntime.cpp; memory, blocks and pool of a run on an H100 with 0.12.0.dev
     log = read("""
 [TensorRT-LLM][INFO] Engine version 0.12.0.dev2024070200 found in the config file, assuming engine(s) built by new builder API.
 [TensorRT-LLM][INFO] MPI size: 1, rank: 0
@@ -317,9 +322,9 @@ def test_tensorrt_llms_oldest_words(read) -> None:
     assert number(log, "kv_tokens") == 132608
 
 
-# a llama-server log of gpt-oss-20b on an RTX 4090; words of src/llama-kv-cache-iswa.cpp and src/llama-context.cpp
+# words of src/llama-kv-cache-iswa.cpp, src/llama-context.cpp and src/llama-model.cpp; caches of gpt-oss with 131,072 cells
 LLAMA = """
-build: 6123 (79c1160b) with cc (Ubuntu 13.3.0) 13.3.0 for x86_64-linux-gnu
+build: 7123 (79c1160b) with cc (Ubuntu 13.3.0) 13.3.0 for x86_64-linux-gnu
 llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) - 23574 MiB free
 llama_model_loader: loaded meta data with 35 key-value pairs and 459 tensors from /models/gpt-oss-20b-mxfp4.gguf (version GGUF V3 (latest))
 llama_model_loader: - kv   1:                               general.name str              = Gpt Oss 20b
@@ -345,7 +350,7 @@ llama_context:  CUDA_Host compute buffer size =   263.15 MiB
 def test_llama_cpp(read) -> None:
     log = read(LLAMA)
     assert log.engine == "llama.cpp"
-    assert log.version == "6123"
+    assert log.version == "7123"
     assert log.setting("model") == "/models/gpt-oss-20b-mxfp4.gguf"
     assert log.setting("general_name") == "Gpt Oss 20b"
     assert log.setting("n_gpu_layers") == 25
