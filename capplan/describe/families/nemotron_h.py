@@ -28,12 +28,15 @@ NAMES = {"linear_attention": "mamba", "full_attention": "attention", "mlp": "mlp
 
 def nemotron_h(config: Config) -> dict[str, Any]:
     """One norm and one mixer or feed-forward a layer, without gates and rotary embedding; latent experts; MTP."""
-    config.ignore("num_hidden_layers", "expand", "chunk_size", "mamba_chunk_size", "mamba_proj_bias", "attention_bias")
+    config.ignore("expand", "chunk_size", "mamba_chunk_size", "mamba_proj_bias", "attention_bias")
     config.ignore("moe_shared_expert_overlap", "use_mamba_kernels", "sliding_window", "n_shared_experts")
     blocks = _blocks(config)
     order = _order(config, ("layer_types", "layers_block_type"), "hybrid_override_pattern")
     if order is None:
         order = ["linear_attention", "moe", "full_attention", "mlp"]
+    given = config.optional_size("num_hidden_layers") if config.has("num_hidden_layers") else None
+    if given is not None and given != len(order):
+        config.invalid("num_hidden_layers", f"the pattern has {len(order)} layers, not {given}")
     layers = layered([(NAMES[kind], blocks[kind]) for kind in order])
     return decoder(config, layers, mtp=_mtp(config), embedding={"tied": never_tied(config)})
 
