@@ -34,9 +34,7 @@ def nemotron_h(config: Config) -> dict[str, Any]:
     order = _order(config, ("layer_types", "layers_block_type"), "hybrid_override_pattern")
     if order is None:
         order = ["linear_attention", "moe", "full_attention", "mlp"]
-    given = config.optional_size("num_hidden_layers") if config.has("num_hidden_layers") else None
-    if given is not None and given != len(order):
-        config.invalid("num_hidden_layers", f"the pattern has {len(order)} layers, not {given}")
+    config.optional_size("num_hidden_layers")  # the pattern decides, but a number that is none is a mistake
     layers = layered([(NAMES[kind], blocks[kind]) for kind in order])
     return decoder(config, layers, mtp=_mtp(config), embedding={"tied": never_tied(config)})
 
