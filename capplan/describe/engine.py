@@ -85,6 +85,8 @@ class EngineRules(Part):
     """Batches whose tokens a windowed layer may still have to hold."""
     state_alignment: Size = 16
     """The attention block of a hybrid is a multiple of this."""
+    latent_state_alignment: Size = 16
+    """The same where its attention is MLA."""
     state_modes: tuple[StateMode, ...] = ()
     """How states may be kept for prefix caching, the default first; empty: they may not."""
     state_prefix_caching: bool = False

@@ -121,7 +121,8 @@ def hybrid_block(
         return block_size, None
     state = max(layer.state_bytes for layer in states)
     token = Fraction(max(layer.token_bytes for layer in attention))
-    alignment = max(rules.state_alignment, block_size)
+    latent = all(layer.value_bytes == 0 for layer in attention)
+    alignment = max(rules.latent_state_alignment if latent else rules.state_alignment, block_size)
     if limits.state_mode == "all":
         alignment = lcm(STATE_CHUNK, alignment)
     tokens = ceil_div(state, token)

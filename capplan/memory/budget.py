@@ -138,6 +138,12 @@ class MemoryBudget:
         """Bytes of the caches on the rank that binds: its whole blocks, or the slots that were asked for."""
         return self.capacity.pool_bytes
 
+    @property
+    def request_bytes(self) -> int:
+        """What one request of the longest length takes on the rank that binds, its states included."""
+        rank = self.capacity.binding_stage
+        return self.capacity.request_bytes + outside_states(self.plan, self.layers, rank, sequences=1)
+
     def at_edges(self) -> tuple[Edge, Edge]:
         """The pool and what it holds if every estimate is as bad, or as good, as has been seen."""
         return self._edge(high=True), self._edge(high=False)

@@ -210,11 +210,13 @@ def _estimated(name: str, estimate: Estimate | None, known: int | None, source: 
         yield Term(name, size, low, high, "assumed", "usual in start-up logs", source)
 
 
-def outside_states(plan: ServingPlan, layers: tuple[CacheLayer, ...], stage: int) -> int:
+def outside_states(
+    plan: ServingPlan, layers: tuple[CacheLayer, ...], stage: int, *, sequences: int | None = None
+) -> int:
     """Bytes of states that don't lie in the pool: one for each sequence that may run at once."""
     rules = plan.engine.rules
     if rules.pool not in ("groups", "window_shares") or rules.hybrid_manager:
         return 0
     stages = stage_layers(plan.spec.depth, plan.parallel)
     one = sum(layer.state_bytes for layer in layers if stage_of(layer.layer, stages) == stage)
-    return one * plan.max_num_seqs
+    return one * (plan.max_num_seqs if sequences is None else sequences)

@@ -21,6 +21,7 @@ from capplan.describe.model import (
     CrossAttention,
     Indexer,
     LatentAttention,
+    Mamba2,
     ModelSpec,
     Stack,
 )
@@ -204,12 +205,28 @@ def _state_bytes(state: StateTensor, mixer: Any, request: CacheRequest) -> int:
     if state.name == "convolution":
         drafted = request.draft_tokens if rules.pool == "groups" else 0
         kept = max(0, mixer.conv_kernel - rules.convolution_columns_dropped)
+        if isinstance(mixer, Mamba2):
+            return _mamba2_channels(mixer, request.tp) * (kept + drafted) * _convolution_item(request)
         shape = (shape[0], kept + drafted)
-        dtype = request.model_dtype if rules.convolution_dtype == "model" else rules.convolution_dtype
+        item = _convolution_item(request)
     else:
-        dtype = _recurrent_dtype(mixer, request)
-    total = prod(shape) * DTYPE_BYTES[dtype]
+        item = DTYPE_BYTES[_recurrent_dtype(mixer, request)]
+    total = prod(shape) * item
     return total if state.split is None else int(total // state.split * ceil_div(state.split, request.tp))
+
+
+def _convolution_item(request: CacheRequest) -> int:
+    """Bytes of one element of a convolution's columns."""
+    dtype = request.rules.convolution_dtype
+    return DTYPE_BYTES[request.model_dtype if dtype == "model" else dtype]
+
+
+def _mamba2_channels(mixer: Mamba2, tp: int) -> int:
+    """Channels of the convolution on one rank: its heads' x, and B and C of its groups, of which it has one at least.
+
+    Source: vLLM, vllm/model_executor/layers/mamba/mamba_utils.py (extra_groups_for_head_shards).
+    """
+    return int(ceil_div(mixer.inner, tp) + 2 * ceil_div(mixer.groups, tp) * mixer.state)
 
 
 def _recurrent_dtype(mixer: Any, request: CacheRequest) -> str:

@@ -51,7 +51,8 @@ class PoolPart:
     """Layers of one kind in a pool, on the rank that binds.
 
     Args:
-        name: the kind; ``draft`` in front of it for drafting layers with tensors of their own.
+        name: the kind; ``draft`` in front of it for drafting layers with tensors of their own, ``index`` behind it
+            for the keys of sparse attention's scorers.
         layers: how many.
         block_size: tokens of one of its blocks.
         places: tokens (or states) that it has room for.

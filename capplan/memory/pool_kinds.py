@@ -248,16 +248,18 @@ class TokenPool:
     def _parts(self) -> list[PoolPart]:
         """Full, windowed and drafting layers, each with a page to spare, and the states with a slot to spare."""
         page, own = self.request.block_size, self.request.stages[-1].stop
-        parts = []
+        kinds: dict[tuple[str, int], list[CacheLayer]] = {}
         for name, kept, places in (("full", self.full, self.tokens), ("window", self.windows, self.window_tokens)):
-            for prefix, drafts in (("", False), ("draft ", True)):
-                layers = [layer for layer in kept if (layer.layer >= own) == drafts]
-                if layers:
-                    values = _sum(layer.value_bytes for layer in layers)
-                    keys = _sum(layer.token_bytes for layer in layers) - values
-                    stored = places + page
-                    sizes = (_up(keys * stored), _up(values * stored))
-                    parts.append(PoolPart(prefix + name, len(layers), page, places, *sizes))
+            for layer in kept:
+                prefix = "draft " if layer.layer >= own else ""
+                suffix = "" if layer.attention else " index"
+                kinds.setdefault((f"{prefix}{name}{suffix}", places), []).append(layer)
+        parts = []
+        for (name, places), layers in kinds.items():
+            values = _sum(layer.value_bytes for layer in layers)
+            keys = _sum(layer.token_bytes for layer in layers) - values
+            sizes = (_up(keys * (places + page)), _up(values * (places + page)))
+            parts.append(PoolPart(name, len(layers), page, places, *sizes))
         if self.slots is not None:
             stored = self.slots + self.request.rules.state_slots_extra
             sizes = (

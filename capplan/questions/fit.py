@@ -232,7 +232,7 @@ def fit_result(resolved: Resolved, budget: MemoryBudget, suggestions: tuple[Reme
         max_concurrency_high=float(high.capacity.concurrency),
         max_model_len=plan.max_model_len,
         longest_model_len=longest_context(budget.pool, concurrency, most),
-        kv_request_bytes=capacity.request_bytes,
+        kv_request_bytes=budget.request_bytes,
         kv_architectural_bytes=_architectural(budget),
         state_slots=capacity.state_slots,
         replica_concurrency=float(capacity.concurrency * plan.parallel.dp),

@@ -12,7 +12,7 @@ from capplan.describe.deployment import Parallel
 from capplan.describe.engine import Engine, engine_rules
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.gpu_catalog import load_gpu
-from capplan.describe.model import Attention, LatentAttention, ModelSpec
+from capplan.describe.model import Attention, CompressedAttention, LatentAttention, ModelSpec
 from capplan.describe.model_plan import tensor_plan, weight_plan
 from capplan.describe.quantisation import QuantisationPlan
 from capplan.describe.resolve import resolve_model
@@ -121,6 +121,8 @@ def plan_request(
         if request.gpu_memory_utilization is not None
         else default_utilization(engine, device, batched, parallel, drafting)
     )
+    if any(isinstance(mixer, CompressedAttention) for block in spec.blocks.values() for mixer in block.mixer):
+        assumptions.append("compressed attention: one page layout for all its caches; compressors' states are left out")
     plan = ServingPlan(
         spec=spec,
         engine=engine,
