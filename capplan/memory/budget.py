@@ -259,8 +259,12 @@ def _too_long(plan: ServingPlan, capacity: Capacity, ranks: tuple[RankBudget, ..
     what = "one request" if slots == 1 else f"{slots} slots"
     need = slots * capacity.request_bytes
     if left <= 0:
-        return f"nothing is left for caches: weights and working memory are {-left} bytes too much"
-    return f"{what} of {plan.max_model_len} tokens needs {need} bytes of cache, {left} are left"
+        return f"nothing is left for caches: weights and working memory are {_gib(-left)} too much"
+    return f"{what} of {plan.max_model_len} tokens needs {_gib(need)} of cache, {_gib(left)} is left"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
 
 
 def _start_shortages(plan: ServingPlan, ranks: tuple[RankBudget, ...], capacity: Capacity) -> list[Shortage]:
@@ -271,11 +275,11 @@ def _start_shortages(plan: ServingPlan, ranks: tuple[RankBudget, ...], capacity:
     found = []
     free, usable = total - plan.device.in_use, ranks[0].usable_bytes or 0
     if plan.engine.rules.budget == "total" and usable > free and not plan.known.pool_is_setting:
-        reason = f"the engine wants {usable} bytes at start, and {free} are free beside other processes"
+        reason = f"the engine wants {_gib(usable)} at start, and {_gib(free)} is free beside other processes"
         found.append(Shortage(reason, usable - free))
     asked = max(rank.used_bytes + _cache_bytes(rank, capacity, ranks) for rank in ranks)
     if asked > total and not found:
-        found.append(Shortage(f"all of it together is {asked} bytes, and the device has {total}", asked - total))
+        found.append(Shortage(f"all of it together is {_gib(asked)}, and the device has {_gib(total)}", asked - total))
     return found
 
 
@@ -292,7 +296,7 @@ def _host_shortages(plan: ServingPlan, ranks: tuple[RankBudget, ...]) -> list[Sh
     held = sum(rank.offloaded.host_bytes for rank in ranks if rank.offloaded) * plan.parallel.tp * plan.parallel.dp
     if held <= plan.host_memory:
         return []
-    reason = f"the offloaded weights are {held} bytes, and host memory has {plan.host_memory}"
+    reason = f"the offloaded weights are {_gib(held)}, and host memory has {_gib(plan.host_memory)}"
     return [Shortage(reason, held - plan.host_memory)]
 
 
@@ -304,7 +308,7 @@ def _notes(plan: ServingPlan, ranks: tuple[RankBudget, ...], capacity: Capacity)
         outside = max(sum(term.bytes for term in rank.terms if term.name in _AFTER_LOAD) for rank in ranks)
         left = int((1 - plan.utilization) * (plan.device.bytes - plan.device.in_use))
         if outside > left:
-            notes.append(f"activations and CUDA graphs may need {outside} bytes, the fraction leaves them {left}")
+            notes.append(f"activations and CUDA graphs may need {_gib(outside)}, the fraction leaves them {_gib(left)}")
     shown = capacity.printed_tokens
     if rules.printed_tokens == "blocks_over_groups" and shown < capacity.capacity_tokens // 2:
         notes.append(

@@ -111,7 +111,12 @@ def weight_terms(plan: ServingPlan, stage: StageWeights, *, last: bool) -> tuple
     split = None
     if plan.offload is not None:
         split = offloaded(
-            plan.spec, stage, plan.offload, tokens=plan.max_num_seqs, dtype=plan.activation_dtype, last=last
+            plan.spec,
+            stage,
+            plan.offload,
+            tokens=plan.decoding or plan.max_num_seqs,
+            dtype=plan.activation_dtype,
+            last=last,
         )
     if plan.known.weights is not None:
         return [given("weights", plan.known.weights)], split

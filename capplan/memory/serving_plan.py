@@ -111,6 +111,7 @@ class ServingPlan:
         extras: adapters, drafts, encoders.
         offload: what lies in host memory.
         host_memory: bytes of host memory for all ranks together; None: enough.
+        decoding: sequences of a usual step, for what an offload moves; None: as many as may run.
     """
 
     spec: ModelSpec
@@ -136,6 +137,7 @@ class ServingPlan:
     extras: Extras = field(default_factory=Extras)
     offload: Offload | None = None
     host_memory: int | None = None
+    decoding: int | None = None
 
     @property
     def limits(self) -> StepLimits:

@@ -147,6 +147,7 @@ def plan_request(
         extras=_extras(request),
         offload=_offload(request, spec, engine),
         host_memory=request.host_memory,
+        decoding=request.concurrency,
     )
     return Resolved(
         request,

@@ -19,7 +19,7 @@ class FitRequest:
         available_kv_bytes: bytes that the engine said are left for caches, one figure or one a pipeline stage.
         kv_cache_memory_bytes: bytes for caches that the engine is told.
         gpu_memory: the device's memory instead of the catalog's.
-        concurrency: requests that `longest_model_len` shall leave room for.
+        concurrency: requests that `longest_model_len` shall leave room for, and of a usual step.
         cpu_offload_bytes: bytes of weights a rank in host memory.
         gpu_layers: llama.cpp's layers on devices.
         ctx_size: llama.cpp's context of all slots together.
