@@ -113,7 +113,8 @@ class FitResult:
         kv_block_size: tokens of one attention block, as the engine sets it.
         kv_tokens: the number of tokens that this version of the engine prints.
         kv_capacity_tokens: the tokens that really fit.
-        max_concurrency: requests of `max_model_len` tokens that fit at once, unrounded.
+        max_concurrency: requests of `max_model_len` tokens that fit at once, unrounded; without caches, as many as the
+            engine lets run.
         max_model_len: the longest request that was asked for.
         longest_model_len: the longest of which one fits (or as many as `concurrency` says).
         kv_request_bytes: what the engine reserves for one request of `max_model_len` tokens on a rank.
@@ -227,15 +228,15 @@ def fit_result(resolved: Resolved, budget: MemoryBudget, suggestions: tuple[Reme
         kv_tokens_low=low.capacity.printed_tokens,
         kv_tokens_high=high.capacity.printed_tokens,
         kv_capacity_tokens=capacity.capacity_tokens,
-        max_concurrency=float(capacity.concurrency),
-        max_concurrency_low=float(low.capacity.concurrency),
-        max_concurrency_high=float(high.capacity.concurrency),
+        max_concurrency=_at_once(budget, capacity),
+        max_concurrency_low=_at_once(budget, low.capacity),
+        max_concurrency_high=_at_once(budget, high.capacity),
         max_model_len=plan.max_model_len,
         longest_model_len=longest_context(budget.pool, concurrency, most),
         kv_request_bytes=budget.request_bytes,
         kv_architectural_bytes=_architectural(budget),
         state_slots=capacity.state_slots,
-        replica_concurrency=float(capacity.concurrency * plan.parallel.dp),
+        replica_concurrency=_at_once(budget, capacity) * plan.parallel.dp,
         budget=_budget(budget),
         ranks=tuple(
             FitRank(
@@ -267,6 +268,13 @@ def fit_result(resolved: Resolved, budget: MemoryBudget, suggestions: tuple[Reme
         reasons=tuple(shortage.reason for shortage in budget.shortages),
         suggestions=suggestions,
     )
+
+
+def _at_once(budget: MemoryBudget, capacity: Capacity) -> float:
+    """Requests that caches leave room for; a model without caches is held back by the engine alone."""
+    if not budget.layers:
+        return float(budget.plan.max_num_seqs)
+    return float(capacity.concurrency)
 
 
 def _pool(left: int, capacity: Capacity, plan: ServingPlan) -> int:

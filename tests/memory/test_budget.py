@@ -334,3 +334,10 @@ def test_mistakes_are_told(settings: dict[str, Any]) -> None:
 def test_an_unknown_setting_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="utilisation"):
         capplan.fit("llama3.1-8b", gpu="h100", utilisation=0.9)
+
+
+def test_an_encoder_without_caches_is_held_back_by_the_engine_alone():
+    result = capplan.fit("bert-base-uncased", gpu="l4", max_num_seqs=64).result
+    assert result.fits
+    assert (result.kv_request_bytes, result.cache) == (0, ())
+    assert result.max_concurrency == 64

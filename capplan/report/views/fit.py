@@ -29,6 +29,8 @@ def _headline(answer: Answer[FitResult]) -> str:
     subject = f"{inputs['model']} on {devices} × {device} ({inputs['engine']} {inputs['engine_version']})"
     if not result.fits:
         return f"{subject}: does not fit, {show_bytes(result.missing_bytes)} are missing on rank {result.binding_rank}"
+    if not result.cache:
+        return f"{subject}: fits, and keeps no caches: up to {result.max_concurrency:,.0f} requests at once"
     return f"{subject}: fits, {result.max_concurrency:,.2f} requests of {result.max_model_len:,} tokens at once"
 
 
@@ -39,7 +41,9 @@ def _facts(answer: Answer[FitResult]) -> list[tuple[str, str]]:
         ("left for caches", _range(result)),
     ]
     if result.kv_blocks:
-        pairs.append(("blocks", f"{result.kv_blocks:,} of {result.kv_block_size:,} tokens"))
+        pairs.append(("blocks", _blocks(result)))
+    if not result.cache:
+        return pairs
     pairs += [
         ("tokens, as the engine prints", f"{result.kv_tokens:,}"),
         ("tokens that really fit", f"{result.kv_capacity_tokens:,}"),
@@ -57,6 +61,12 @@ def _facts(answer: Answer[FitResult]) -> list[tuple[str, str]]:
         pairs.append(("in host memory", f"{show_bytes(result.offload.host_bytes)} of {result.offload.kind}"))
         pairs.append(("across the link a step", f"{show_bytes(result.offload.step_bytes)} on each rank"))
     return pairs
+
+
+def _blocks(result: FitResult) -> str:
+    if result.kv_block_size == 1:
+        return f"{result.kv_blocks:,} of one token"
+    return f"{result.kv_blocks:,} of {result.kv_block_size:,} tokens"
 
 
 def _range(result: FitResult) -> str:
