@@ -142,6 +142,28 @@ def best_offer(
 ) -> Offer:
     """The cheapest whole instances that hold `gpus`: ``ceil(gpus / gpus_per_instance) x usd_per_instance_hour``.
 
+    See `offered_prices` for which prices count.
+
+    Raises:
+        NotFoundError: no such GPU, or no price that fits; the hint names what there is.
+    """
+    prices = offered_prices(gpu, provider, commitment, region, on, same_host=same_host, hardware_dirs=hardware_dirs)
+    offers = [_offer_of(price, gpu, gpus, on) for price in prices]
+    return min(offers, key=lambda offer: (offer.usd_per_hour, offer.price.provider, offer.price.instance))
+
+
+def offered_prices(
+    gpu: str,
+    provider: str | None = None,
+    commitment: Commitment = "on-demand",
+    region: str | None = None,
+    on: datetime.date | None = None,
+    *,
+    same_host: int = 1,
+    hardware_dirs: Sequence[Path] = (),
+) -> list[Price]:
+    """Prices at which a GPU can be had.
+
     Instances hold at least `same_host` GPUs; a price per GPU without an instance's name is taken to come in any size.
     A price whose source does not say which GPU it means, and a stale one, count only where there is no better.
 
@@ -157,8 +179,7 @@ def best_offer(
         prices = [price for price in prices if better(price)] or prices
     if not prices:
         raise _no_price(gpu, provider, commitment, region, on, hardware_dirs)
-    offers = [_offer_of(price, gpu, gpus, on) for price in prices]
-    return min(offers, key=lambda offer: (offer.usd_per_hour, offer.price.provider, offer.price.instance))
+    return prices
 
 
 def list_prices(

@@ -1,0 +1,111 @@
+"""What replicas stand on: whole instances, and what those cost an hour.
+
+    replicas on an instance  = ⌊k / g⌋         k GPUs of an instance, g of a replica
+    instances of a replica   = ⌈g / k⌉         where it is larger than an instance
+
+No replica straddles two instances that it could stand on one of.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+
+from capplan.cost.price_table import Commitment, Price
+from capplan.cost.prices import offered_prices, price_warnings
+
+
+@dataclass(frozen=True, slots=True)
+class Hire:
+    """Instances of one kind under replicas of one size.
+
+    Args:
+        gpus_per_replica: g.
+        gpus_per_instance: k; 1 where GPUs are hired singly.
+        usd_per_instance_hour: what one instance costs.
+        price: the price that this is from; None: one that the user gave.
+    """
+
+    gpus_per_replica: int
+    gpus_per_instance: Fraction
+    usd_per_instance_hour: Fraction
+    price: Price | None = None
+
+    @classmethod
+    def at(cls, usd_per_gpu_hour: Decimal | Fraction, gpus_per_replica: int) -> Hire:
+        """Single GPUs at a price."""
+        return cls(gpus_per_replica, Fraction(1), Fraction(usd_per_gpu_hour))
+
+    @classmethod
+    def of(cls, price: Price, gpus_per_replica: int) -> Hire:
+        """Instances of a price list; one without a name is taken to come in any size."""
+        if not price.instance:
+            return cls(gpus_per_replica, Fraction(1), Fraction(price.usd_per_gpu_hour), price)
+        return cls(gpus_per_replica, price.gpus_per_instance, Fraction(price.usd_per_instance_hour), price)
+
+    @property
+    def usd_per_gpu_hour(self) -> Fraction:
+        """Dollars an hour of one GPU that is paid for."""
+        return self.usd_per_instance_hour / self.gpus_per_instance
+
+    def instances(self, replicas: int) -> int:
+        """Whole instances that hold so many replicas, none of which straddles instances that it could fit in."""
+        together = self.gpus_per_instance // self.gpus_per_replica
+        if together:
+            return ceil(Fraction(replicas) / together)
+        return replicas * ceil(self.gpus_per_replica / self.gpus_per_instance)
+
+    def gpus(self, replicas: int) -> Fraction:
+        """GPUs that are paid for under so many replicas."""
+        return self.instances(replicas) * self.gpus_per_instance
+
+    def usd_per_hour(self, replicas: int) -> Fraction:
+        """Dollars an hour of so many replicas."""
+        return self.instances(replicas) * self.usd_per_instance_hour
+
+    def warnings(self, gpu: str, on: datetime.date | None = None) -> tuple[str, ...]:
+        """What a reader of the price must know."""
+        return price_warnings(self.price, gpu, on) if self.price else ()
+
+
+def cheapest_hire(
+    gpu: str,
+    gpus_per_replica: int,
+    replicas: int = 1,
+    provider: str | None = None,
+    commitment: Commitment = "on-demand",
+    region: str | None = None,
+    on: datetime.date | None = None,
+    *,
+    same_host: int = 1,
+    hardware_dirs: Sequence[Path] = (),
+) -> Hire:
+    """The cheapest whole instances for so many replicas.
+
+    Args:
+        gpu: a name of the hardware catalog.
+        gpus_per_replica: GPUs of one replica.
+        replicas: how many there will be.
+        provider: None: any.
+        commitment: on-demand, spot or reserved.
+        region: as the provider writes it; None: any.
+        on: prices known on that day; None: today.
+        same_host: GPUs that an instance must have at least.
+        hardware_dirs: further folders with a ``prices/`` folder.
+
+    Raises:
+        NotFoundError: no price that fits; the hint names what there is.
+    """
+    prices = offered_prices(gpu, provider, commitment, region, on, same_host=same_host, hardware_dirs=hardware_dirs)
+    hires = [Hire.of(price, gpus_per_replica) for price in prices]
+
+    def rank(hire: Hire) -> tuple[Fraction, str, str]:
+        assert hire.price is not None
+        return hire.usd_per_hour(replicas), hire.price.provider, hire.price.instance
+
+    return min(hires, key=rank)
