@@ -143,7 +143,7 @@ def provenance(device: Device) -> dict[str, str]:
 
 
 def conditions(device: Device) -> dict[str, float]:
-    """The state of the device now: clocks, temperature and power of a GPU, the load of a CPU, as far as they are told."""
+    """The state of the device now: clocks, temperature and power of a GPU, load of a CPU; untold ones are absent."""
     if device.kind == "cuda":
         answer = _nvidia_smi(",".join(_CONDITIONS), int(device.torch_name.partition(":")[2]))
         cells = [cell.strip() for cell in answer.split(",")] if answer else []

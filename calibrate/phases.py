@@ -1,0 +1,281 @@
+"""Prefill and decode of a whole model with random weights: time to first token, time per output token, bytes kept.
+
+TTFT is the time from handing over the prompt until its first token is there; TPOT the mean time of each further token,
+``(total − TTFT) / (new − 1)``. The device is synchronised before and after both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import torch
+
+from calibrate.device import Device, conditions
+from calibrate.kernels.kernel import ITEM_BYTES
+from calibrate.kernels.launch import captured
+from calibrate.samples import Sample
+from calibrate.stack.model import Model, cache_bytes, gumbel_noise
+from calibrate.stack.weights import Weights
+from calibrate.timer import Timing, mark
+from capplan.describe.model import ModelSpec
+from capplan.memory.recurrent_state import CONVOLUTION_DTYPE
+from capplan.memory.sequence_memory import Lengths, SequenceMemory, sequence_memory
+
+Mode = Literal["eager", "graphs", "compile"]
+
+LEAST_REPEATS, MOST_REPEATS = 3, 15
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a model is given.
+
+    Args:
+        batch: sequences, all alike.
+        prompt: tokens of each prompt.
+        new: tokens that each sequence gets.
+    """
+
+    batch: int
+    prompt: int
+    new: int
+
+    @property
+    def length(self) -> int:
+        """Positions cached at the end: the last new token is not fed back."""
+        return self.prompt + self.new - 1
+
+    @property
+    def mean_context(self) -> int:
+        """Positions that a decode step sees on average, its own included."""
+        return self.prompt + self.new // 2
+
+
+@dataclass(frozen=True)
+class Phases:
+    """What was measured of one model under one load.
+
+    Args:
+        spec: the model as it was run.
+        load: what it was given.
+        mode: how its kernels were launched.
+        runner: ``stack`` or ``transformers``.
+        ttft: time to first token.
+        tpot: time per output token.
+        cache_bytes: what the cache tensors hold.
+        expected_bytes: what capplan says that they hold.
+        weight_bytes: what the parameters hold.
+        peak_bytes: most memory that torch had allocated; 0 where it does not tell.
+    """
+
+    spec: ModelSpec
+    load: Load
+    mode: Mode
+    runner: str
+    ttft: Timing
+    tpot: Timing
+    cache_bytes: int
+    expected_bytes: int
+    weight_bytes: int
+    peak_bytes: int
+
+    @property
+    def output_throughput(self) -> float:
+        """Output tokens a second of all sequences together, prompt included in the time."""
+        total = self.ttft.seconds + (self.load.new - 1) * self.tpot.seconds
+        return self.load.batch * self.load.new / total
+
+
+def run_phases(
+    spec: ModelSpec, load: Load, device: Device, *, format: str = "bf16", mode: Mode = "eager", budget: float = 10.0
+) -> Phases:
+    """Build a model and measure it.
+
+    Args:
+        spec: the model, of a size that fits.
+        load: prompts and new tokens.
+        device: where.
+        format: of weights, activations and cache.
+        mode: eager, or decode steps replayed as CUDA graphs, or compiled.
+        budget: seconds to spend on repeats, but for `LEAST_REPEATS`.
+
+    Raises:
+        UnsupportedError: the model has something that cannot be run here.
+    """
+    _start_peak(device)
+    with torch.inference_mode():
+        weights = Weights(device.torch_name, format)
+        model = Model(spec, weights, load.length)
+        caches = model.new_caches(load.batch, load.length)
+        steps = _steps(model, caches, load, device, mode)
+        ttft, tpot = _repeat(steps, load, device, budget)
+    return Phases(
+        spec,
+        load,
+        mode,
+        "stack",
+        ttft,
+        tpot,
+        cache_bytes(caches),
+        expected_cache_bytes(spec, load, format),
+        weights.bytes,
+        _peak(device),
+    )
+
+
+def expected_cache_bytes(spec: ModelSpec, load: Load, format: str) -> int:
+    """What capplan says that the caches hold; convolution states have the activations' format here."""
+    memory = sequence_memory(spec, Lengths(load.length), sequences=load.batch, kv_dtype=format)
+    return memory.total_bytes + _wider_columns(memory, format)
+
+
+def _wider_columns(memory: SequenceMemory, format: str) -> int:
+    """Bytes by which convolution states exceed the 16 bits that capplan counts."""
+    more = ITEM_BYTES[format] - ITEM_BYTES[CONVOLUTION_DTYPE]
+    columns = (term for group in memory.groups for term in group.state if term.state.name == "convolution")
+    return sum(term.bytes // ITEM_BYTES[CONVOLUTION_DTYPE] * more for term in columns)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The two phases as functions without arguments: the first resets what is kept."""
+
+    prefill: Callable[[], Any]
+    decode_all: Callable[[], Any]
+
+
+def _steps(model: Model, caches: list[Any], load: Load, device: Device, mode: Mode) -> _Steps:
+    vocabulary = model.spec.embedding.vocab_size
+    tokens = torch.randint(0, vocabulary, (load.batch, load.prompt)).to(device.torch_name)
+    noise = gumbel_noise(load.batch, vocabulary, device.torch_name)
+    found: dict[str, Any] = {}
+
+    def prefill() -> None:
+        reset(caches)
+        found["next"] = model.next_tokens(tokens, caches, 0, noise)
+
+    def decode_all() -> None:
+        following = found["next"]
+        for place in range(load.prompt, load.length):
+            following = model.next_tokens(following, caches, place, noise)
+
+    if mode == "eager":
+        return _Steps(prefill, decode_all)
+    prefill()
+    return _fixed_steps(model, caches, load, tokens, noise, found["next"], mode)
+
+
+def _fixed_steps(
+    model: Model, caches: list[Any], load: Load, tokens: Any, noise: Any, first: Any, mode: Mode
+) -> _Steps:
+    """Captured or compiled phases: the decode step is that of the mean context, again and again."""
+    step = torch.compile(model.next_tokens, dynamic=False) if mode == "compile" else model.next_tokens
+
+    def prefill() -> None:
+        step(tokens, caches, 0, noise)
+
+    def decode() -> None:
+        step(first, caches, load.mean_context - 1, noise)
+
+    one_prefill, one_decode = (captured(prefill), captured(decode)) if mode == "graphs" else (prefill, decode)
+
+    def decode_all() -> None:
+        for _ in range(load.new - 1):
+            one_decode()
+
+    return _Steps(one_prefill, decode_all)
+
+
+def reset(caches: list[Any]) -> None:
+    """Begin new sequences: states are zero again; what attention keeps is overwritten."""
+    for cache in caches:
+        if getattr(cache, "state", None) is not None:
+            cache.state.zero_()
+
+
+def _repeat(steps: _Steps, load: Load, device: Device, budget: float) -> tuple[Timing, Timing]:
+    """TTFT and TPOT again and again, after one warm-up of both."""
+    steps.prefill()
+    steps.decode_all()
+    first: list[float] = []
+    further: list[float] = []
+    begin = time.perf_counter()
+    while len(first) < LEAST_REPEATS or (len(first) < MOST_REPEATS and time.perf_counter() - begin < budget):
+        first.append(_seconds(steps.prefill, device))
+        further.append(_seconds(steps.decode_all, device) / max(load.new - 1, 1))
+    return mark(first), mark(further)
+
+
+def _seconds(work: Callable[[], Any], device: Device) -> float:
+    """Seconds of a phase, synchronised, by the device's clock (on a GPU by the wall, launching included)."""
+    now = time.thread_time if device.clock == "cpu" else time.perf_counter
+    device.synchronise()
+    start = now()
+    work()
+    device.synchronise()
+    return now() - start
+
+
+def _start_peak(device: Device) -> None:
+    if device.kind == "cuda":
+        torch.cuda.reset_peak_memory_stats(device.torch_name)
+
+
+def _peak(device: Device) -> int:
+    return int(torch.cuda.max_memory_allocated(device.torch_name)) if device.kind == "cuda" else 0
+
+
+def phase_samples(phases: Phases, device: Device, format: str, *, started: datetime, spent: float) -> list[Sample]:
+    """The two samples of a run: prefill and decode."""
+    load = phases.load
+    problem = ""
+    if phases.cache_bytes != phases.expected_bytes:
+        problem = f"the caches hold {phases.cache_bytes} bytes, capplan says {phases.expected_bytes}"
+    prefill = Sample(
+        kind="phase",
+        name=phases.spec.name,
+        key={"phase": "prefill", "mode": phases.mode, "runner": phases.runner, "format": format},
+        shape={"batch": load.batch, "prompt": load.prompt, "new": load.new, "layers": phases.spec.depth},
+        cache="cold",
+        seconds=phases.ttft.seconds,
+        low=phases.ttft.low,
+        high=phases.ttft.high,
+        repeats=phases.ttft.repeats,
+        marked=phases.ttft.marked,
+        held_out=True,
+        problem=problem,
+        figures={
+            "output_throughput": phases.output_throughput,
+            "cache_bytes": phases.cache_bytes,
+            "expected_cache_bytes": phases.expected_bytes,
+            "weight_bytes": phases.weight_bytes,
+            "peak_bytes": phases.peak_bytes,
+        },
+        conditions=conditions(device),
+        started=started.isoformat(timespec="seconds"),
+        spent=spent,
+    )
+    decode = replace(
+        prefill,
+        key={**prefill.key, "phase": "decode"},
+        seconds=phases.tpot.seconds,
+        low=phases.tpot.low,
+        high=phases.tpot.high,
+        repeats=phases.tpot.repeats,
+        marked=phases.tpot.marked,
+        spent=0.0,
+    )
+    return [prefill, decode]
+
+
+def measure_phases(
+    spec: ModelSpec, load: Load, device: Device, *, format: str = "bf16", mode: Mode = "eager", budget: float = 10.0
+) -> list[Sample]:
+    """Measure a model under a load, as samples."""
+    started, begin = datetime.now(UTC), time.perf_counter()
+    phases = run_phases(spec, load, device, format=format, mode=mode, budget=budget)
+    return phase_samples(phases, device, format, started=started, spent=time.perf_counter() - begin)
