@@ -145,6 +145,26 @@ class LinearCollectiveConstants:
     link_efficiency: Annotated[float, Constant("factor", 0.002, 3.0, 0.6)]
 
 
+@dataclass(frozen=True)
+class RowsConstants:
+    """Constants of `rows_time`: em and t0."""
+
+    memory_efficiency: Annotated[float, Constant("factor", 0.002, 50.0, 0.7)]
+    """em: share of the datasheet's memory bandwidth; above 1 where the rows are still in the cache."""
+    launch: Launch
+
+
+@dataclass(frozen=True)
+class RecurrenceConstants:
+    """Constants of `recurrence_time`: ec, em, t0 and tc."""
+
+    compute_efficiency: Annotated[float, Constant("fraction", 1e-4, 1.0, 0.1)]
+    memory_efficiency: MemoryEfficiency
+    launch: Launch
+    chunk: Annotated[float, Constant("seconds", 1e-9, 1e-2, 1e-5, optional=True)]
+    """tc: fixed cost of one chunk of positions, which follow one another."""
+
+
 Constants = (
     GemmConstants
     | SparseGemmConstants
@@ -155,6 +175,8 @@ Constants = (
     | GroupedGemmConstants
     | CollectiveConstants
     | LinearCollectiveConstants
+    | RowsConstants
+    | RecurrenceConstants
 )
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from capplan.errors import UnsupportedError, did_you_mean
 
-MathFormat = Literal["bf16", "fp8", "int8", "fp4"]
+MathFormat = Literal["fp32", "tf32", "bf16", "fp8", "int8", "fp4"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class KernelFormat:
 _BYTE = Fraction(1)
 _HALF = Fraction(1, 2)
 _NVFP4 = _HALF + Fraction(1, 16)  # one E4M3 scale for 16 elements
+_MXFP8 = _BYTE + Fraction(1, 32)  # one E8M0 scale for 32 elements
 _MXFP4 = _HALF + Fraction(1, 32)  # one E8M0 scale for 32 elements
 
 # Sources: OCP Microscaling Formats v1.0 (MXFP4's scales); NVIDIA, "Introducing NVFP4" (16 elements a scale);
@@ -45,8 +46,11 @@ _MXFP4 = _HALF + Fraction(1, 32)  # one E8M0 scale for 32 elements
 # one channel, are left out.
 KERNEL_FORMATS: tuple[KernelFormat, ...] = (
     KernelFormat("bf16", "bfloat16", Fraction(2), Fraction(2), "bf16"),
+    KernelFormat("fp32", "float32", Fraction(4), Fraction(4), "fp32"),
+    KernelFormat("tf32", "tfloat32", Fraction(4), Fraction(4), "tf32"),
     KernelFormat("fp8", "fp8", _BYTE, _BYTE, "fp8"),
     KernelFormat("fp8_block", "fp8_block", _BYTE, _BYTE, "fp8"),
+    KernelFormat("mxfp8", "mxfp8", _MXFP8, _MXFP8, "fp8"),
     KernelFormat("nvfp4", "nvfp4", _NVFP4, _NVFP4, "fp4"),
     KernelFormat("int8", "sq", _BYTE, _BYTE, "int8"),
     KernelFormat("int8_weight_only", "int8_wo", _BYTE, Fraction(2), "bf16"),

@@ -8,11 +8,13 @@ profile_choice`); how far that went wrong where it could be tried stands in the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from capplan.describe.catalog import data_folder, find_entry, list_entries
+from capplan.describe.closed_loop import ClosedLoop
+from capplan.describe.engine_times import EngineTimes
 from capplan.describe.gpu import Architecture, Count, EntryName, Format, GpuSpec, Matching, Positive, Source, Text
 from capplan.describe.parts import Part, hydrated
 from capplan.describe.profile_table import KINDS, KernelFit, Kind, Spread, TableError, parse_table
@@ -22,8 +24,9 @@ from capplan.errors import InvalidFileError, NotFoundError
 LinkKind = Literal["scale_up", "pcie"]
 Relation = Literal["same_architecture", "other_architecture"]
 KindName = Literal[
-    "gemm", "grouped_gemm", "prefill_attention", "decode_attention", "mla_prefill", "mla_decode", "collective"
-]
+    "gemm", "grouped_gemm", "prefill_attention", "decode_attention", "mla_prefill", "mla_decode", "collective",
+    "rows", "recurrence",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class RatedHardware(Part):
     link: Positive | None = None
     """B/s of one GPU's links in one direction."""
     link_kind: LinkKind | None = None
+    overlap: Positive | None = None
+    """How far arithmetic and memory hide each other in a product: 1 not at all; None: as on GPUs (`gemm_time`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +97,12 @@ class Profile(Part):
     carried_errors: tuple[CarriedError, ...] = ()
     tables: dict[KindName, Annotated[str, TableText()]]
     """A table a kind of kernel; see `capplan.describe.profile_table`."""
+    engine_times: dict[EntryName, EngineTimes] = field(default_factory=dict)
+    """What an engine adds to its kernels on this device, where that was measured too."""
+    closed_loop: ClosedLoop | None = None
+    """Whole models predicted by this profile and then measured; None: not tried."""
+    provenance: dict[EntryName, Text] = field(default_factory=dict)
+    """Driver, software, clocks: whatever the measurements hang on."""
 
     def fits(self, kind: Kind) -> tuple[KernelFit, ...]:
         """The fits of one kind of kernel; none where the profile has no such table.

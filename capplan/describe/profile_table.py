@@ -26,12 +26,15 @@ from capplan.describe.kernel_constants import (
     GroupedGemmConstants,
     MlaDecodeConstants,
     PrefillAttentionConstants,
+    RecurrenceConstants,
+    RowsConstants,
     constants_of,
 )
 
 Kind = Literal[
-    "gemm", "grouped_gemm", "prefill_attention", "decode_attention", "mla_prefill", "mla_decode", "collective"
-]
+    "gemm", "grouped_gemm", "prefill_attention", "decode_attention", "mla_prefill", "mla_decode", "collective",
+    "rows", "recurrence",
+]  # fmt: skip
 Size = Literal["small", "medium", "large"]
 
 SIZES: tuple[Size, ...] = ("small", "medium", "large")
@@ -107,12 +110,20 @@ KINDS: dict[str, KernelKind] = {
             ("batch", "context", "heads", "kv_heads"),
         ),
         KernelKind(
-            "mla_prefill", (*_WHO, "kv_format", "absorbed"), PrefillAttentionConstants, ("batch", "tokens", "prefix", "heads")
+            "mla_prefill",
+            (*_WHO, "kv_format", "absorbed"),
+            PrefillAttentionConstants,
+            ("batch", "tokens", "prefix", "heads"),
         ),
         KernelKind("mla_decode", (*_WHO, "kv_format"), MlaDecodeConstants, ("batch", "context", "heads")),
         KernelKind("collective", (*_WHO, "collective", "gpus"), CollectiveConstants, ("bytes",)),
+        KernelKind("rows", _WHO, RowsConstants, ("bytes",)),
+        KernelKind("recurrence", _WHO, RecurrenceConstants, ("tokens", "flops", "bytes")),
     )
 }
+
+LOCAL_KINDS = ("rows", "recurrence")
+"""Kinds that no public table has: `capplan calibrate` measures them."""
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,11 @@ from capplan.timing.kernel_laws import (
     mla_decode_time,
     mla_prefill_time,
     prefill_attention_time,
+    recurrence_time,
+    rows_time,
 )
 from capplan.timing.kernel_laws.mla import CACHED, LATENT
-from capplan.timing.kernel_laws.terms import is_array, larger, smaller
+from capplan.timing.kernel_laws.terms import OVERLAP_EXPONENT, is_array, larger, smaller
 
 EXTRAPOLATED = 2.0
 """Exponent that widens the interval of an extrapolated estimate: [low², high²] for [low, high].
@@ -171,7 +173,8 @@ def kernel_time(kind: Kind, key: KernelKey, constants: Any, shape: Shape, hardwa
             tokens, heads, kv_heads, prefix, window, pairs. ``decode_attention``: batch, context, heads, kv_heads,
             window. ``mla_prefill``: batch, tokens, heads, prefix, limit, pairs, and key_dim and value_dim of the kernel
             that `absorbed` names. ``mla_decode``: batch, context, heads, latent, cached. ``collective``: bytes, and
-            gpus where they aren't those measured.
+            gpus where they aren't those measured. ``rows``: bytes. ``recurrence``: tokens (of one sequence), flops and
+            bytes (of all).
         hardware: the figures that the constants are shares of.
 
     Raises:
@@ -192,7 +195,7 @@ def rates_for(hardware: RatedHardware, number_format: str) -> Rates:
         rate = hardware.dense_rates.get("fp16")
     if rate is None:
         raise UnsupportedError(f"this GPU ({hardware.architecture}) has no {math} units", where="--gpu")
-    return Rates(rate, hardware.bandwidth, hardware.compute_units)
+    return Rates(rate, hardware.bandwidth, hardware.compute_units, hardware.overlap or OVERLAP_EXPONENT)
 
 
 @lru_cache(maxsize=64)
@@ -303,6 +306,15 @@ def _collective(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHar
     )
 
 
+def _rows(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    return rows_time(shape["bytes"], bandwidth=hardware.bandwidth, constants=constants)
+
+
+def _recurrence(key: KernelKey, constants: Any, shape: Shape, hardware: RatedHardware) -> KernelTime:
+    rates = rates_for(hardware, "bf16")
+    return recurrence_time(shape["tokens"], shape["flops"], shape["bytes"], constants=constants, rates=rates)
+
+
 _LAWS: dict[str, Callable[[KernelKey, Any, Shape, RatedHardware], KernelTime]] = {
     "gemm": _gemm,
     "grouped_gemm": _grouped_gemm,
@@ -311,6 +323,8 @@ _LAWS: dict[str, Callable[[KernelKey, Any, Shape, RatedHardware], KernelTime]] =
     "mla_prefill": _mla_prefill,
     "mla_decode": _mla_decode,
     "collective": _collective,
+    "rows": _rows,
+    "recurrence": _recurrence,
 }
 
 

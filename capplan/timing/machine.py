@@ -33,5 +33,7 @@ class Machine:
 def machine_for(
     gpu: GpuSpec, engine: str = "vllm", *, cuda_graphs: bool = True, profile_dirs: Sequence[Path] = ()
 ) -> Machine:
-    """The device with the profile that stands for it, and the engine with its terms."""
-    return Machine(gpu, profile_for(gpu, profile_dirs), engine, engine_times(engine), cuda_graphs)
+    """The device with the profile that stands for it, and the engine with its terms: the profile's own, if any."""
+    kernels = profile_for(gpu, profile_dirs)
+    measured = kernels.profile.engine_times.get(engine) if kernels and not kernels.carried else None
+    return Machine(gpu, kernels, engine, measured or engine_times(engine), cuda_graphs)

@@ -8,7 +8,7 @@ from typing import Any
 from capplan.describe.profile_choice import Wanted, head_group
 from capplan.describe.profile_table import Kind
 from capplan.timing.kernel_laws.terms import Quantity
-from capplan.work.operators import AttentionShape, Gemm, GroupedGemm, Message, Operator
+from capplan.work.operators import AttentionShape, Gemm, GroupedGemm, Message, Operator, ScanShape
 
 Question = tuple[Kind, Wanted, dict[str, Quantity]]
 """The law's kind, the kernel that is wanted, and the axes of `capplan.timing.kernel_estimates.kernel_time`."""
@@ -125,6 +125,25 @@ def _collective(operator: Operator, engine: str) -> Question:
     return "collective", wanted, {"bytes": shape.bytes, "gpus": ranks}
 
 
+def _rows(operator: Operator, engine: str) -> Question:
+    """A norm, a look-up or a draw by its kind, other rows by what they are; what has no kernel of its own is one that
+    reads and writes, as an activation function does.
+    """
+    kernel = operator.kind if operator.kind != "elementwise" else _ROW_KERNELS.get(operator.name, "activation")
+    return "rows", Wanted(engine=engine, kernel=kernel), {"bytes": operator.traffic.total}
+
+
+_ROW_KERNELS = {"rotary embedding": "rotary_embedding", "KV cache write": "cache_write", "top-k": "top_k"}
+"""Names of elementwise operators that are measured as kernels of their own."""
+
+
+def _recurrence(operator: Operator, engine: str) -> Question:
+    shape = operator.shape
+    assert isinstance(shape, ScanShape)
+    sizes = {"tokens": shape.tokens / shape.sequences, "flops": operator.flops, "bytes": operator.traffic.total}
+    return "recurrence", Wanted(engine=engine, kernel=operator.name.replace(" ", "_")), sizes
+
+
 def _new_tokens(shape: AttentionShape) -> dict[str, Quantity]:
     """Sequences, the mean of their new tokens, and of the positions before those."""
     tokens = shape.tokens / shape.sequences
@@ -160,4 +179,10 @@ _QUESTIONS: dict[str, Callable[[Operator, str], Question]] = {
     "mla_prefill": _mla_prefill,
     "mla_decode": _mla_decode,
     "collective": _collective,
+    "norm": _rows,
+    "elementwise": _rows,
+    "embedding": _rows,
+    "sampling": _rows,
+    "linear_attention": _recurrence,
+    "scan": _recurrence,
 }

@@ -25,6 +25,7 @@ from capplan.timing.kernel_laws.gemm import (
     grouped_gemm_time,
 )
 from capplan.timing.kernel_laws.mla import mla_decode_time, mla_prefill_time
+from capplan.timing.kernel_laws.rows import recurrence_time, rows_time
 from capplan.timing.kernel_laws.terms import KernelTime, Quantity, Rates
 
 __all__ = [
@@ -47,4 +48,6 @@ __all__ = [
     "mla_decode_time",
     "mla_prefill_time",
     "prefill_attention_time",
+    "recurrence_time",
+    "rows_time",
 ]

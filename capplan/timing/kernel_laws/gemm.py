@@ -8,9 +8,6 @@ from capplan.timing.kernel_laws.terms import KernelTime, Quantity, Rates, satura
 HALF_DEPTH = 3000
 """k at which half of the depth latency is paid; fitted once over all tables."""
 
-OVERLAP_EXPONENT = 3.0
-"""How far arithmetic and memory hide each other in a GEMM; fitted once over all tables."""
-
 OUTPUT_BYTES = 2
 """Results are written in 16 bits."""
 
@@ -39,8 +36,9 @@ def gemm_time(
 
     t = t0 + tk·k/(k + 3000) + cq·3·m·k/BW + [(2·m·n·k / (ec·P))³ + (bytes / (em·BW))³]^(1/3)
 
-    bytes = wb·n·k + ab·m·k + 2·m·n. The cube lets the shorter of arithmetic and memory hide behind the longer;
-    tk is the latency of the reduction's depth; cq·3·m·k is reading 16-bit activations and writing 8-bit ones.
+    bytes = wb·n·k + ab·m·k + 2·m·n. The cube lets the shorter of arithmetic and memory hide behind the longer; a
+    device's profile may have another exponent, down to 1 where they follow one another, as on a CPU. tk is the latency
+    of the reduction's depth; cq·3·m·k is reading 16-bit activations and writing 8-bit ones.
 
     Args:
         m: rows of activations: tokens.
@@ -49,7 +47,7 @@ def gemm_time(
         weight_bytes: wb, bytes of a stored weight.
         activation_bytes: ab, bytes of an activation as the multiplication reads it.
         constants: ec, em, t0, tk, cq.
-        rates: P, BW.
+        rates: P, BW, and the exponent.
 
     Leaves out: wave and tile quantisation (a single tile size made it worse), the L2 cache, a bias.
 
@@ -66,7 +64,7 @@ def gemm_time(
             "compute": gemm_flops(m, n, k) / (constants.compute_efficiency * rates.flops),
             "memory": moved / (constants.memory_efficiency * rates.bandwidth),
         },
-        exponent=OVERLAP_EXPONENT,
+        exponent=rates.overlap,
     )
 
 

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+OVERLAP_EXPONENT = 3.0
+"""How far arithmetic and memory hide each other in a GEMM on a GPU; fitted once over all public tables."""
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -27,11 +30,13 @@ class Rates:
         flops: dense FLOP/s of the format that the kernel multiplies in.
         bandwidth: bytes a second of device memory.
         multiprocessors: streaming multiprocessors, S.
+        overlap: how far arithmetic and memory hide each other in a product, as the exponent of a sum of powers.
     """
 
     flops: float
     bandwidth: float
     multiprocessors: int
+    overlap: float = OVERLAP_EXPONENT
 
     @property
     def multiprocessor_flops(self) -> float:
