@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from capplan.questions.models import list_models as list_models
     from capplan.questions.models import show_model as show_model
     from capplan.questions.models import validate_models as validate_models
+    from capplan.questions.prices import price_import as price_import
+    from capplan.questions.prices import price_list as price_list
+    from capplan.questions.prices import price_show as price_show
     from capplan.questions.weights import weights as weights
 
 _PUBLIC = {
@@ -35,6 +38,9 @@ _PUBLIC = {
     "kv": "kv",
     "kv_table": "kv",
     "list_models": "models",
+    "price_import": "prices",
+    "price_list": "prices",
+    "price_show": "prices",
     "show_model": "models",
     "validate_models": "models",
     "weights": "weights",

@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import-log": ("import_log", "An engine's start-up log beside capplan's figures."),
     "attention-pairs": ("attention_pairs", "Query-key pairs with and without a KV cache."),
     "models": ("models", "List, show, import and validate model descriptions."),
+    "prices": ("prices", "What GPUs and tokens cost: list, show, import."),
     "gpus": ("gpus", "List, show and validate GPU descriptions."),
 }
 """Every command: the module in `capplan.cli` that holds it, and what it does. Only the one asked for is imported."""

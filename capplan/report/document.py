@@ -55,6 +55,8 @@ def plain(value: Any) -> Any:
         return value.numerator if value.denominator == 1 else float(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, (Decimal, Path)):
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, Path):
         return str(value)
     return value

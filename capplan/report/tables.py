@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from capplan.cost.amounts import shown_usd
 from capplan.report.units import show_bytes, show_count, show_integer, show_seconds
 
 Show = Callable[[Any], str]
@@ -25,6 +26,7 @@ SHOWN_AS: dict[str, Show] = {
     "gib": lambda value: f"{value:,.2f} GiB",
     "bandwidth": lambda value: f"{value / 1e9:,.0f} GB/s",
     "flops": lambda value: f"{value / 1e12:,.1f} TFLOP/s",
+    "usd": shown_usd,
     "number": lambda value: f"{value:,g}",
     "ratio": lambda value: f"{value:.2f}",
     "percent": lambda value: f"{100 * value:.1f} %",
