@@ -17,6 +17,7 @@ from capplan.work.attention_pairs import (
     limited_pairs,
     window_keys,
 )
+from capplan.work.collectives import collective
 from capplan.work.operators import Kind, Number, Operator
 from capplan.work.projections import Shelf, elementwise, products, remaining, weights_of, where
 from capplan.work.scope import Phase, Scope, Span, over
@@ -73,6 +74,8 @@ def _on_heads(mixer: Attention, scope: Scope, shelf: Shelf, heads: Heads) -> lis
     norms = shelf.take("q_norm", "k_norm", "v_norm")
     if mixer.qk_norm != "none":
         width = turned * mixer.head_dim
+        if mixer.qk_norm == "full":
+            operators += _mean_squares(scope, width)
         operators.append(elementwise(scope, "q/k norm", "attention", scope.tokens, width, weights=norms, kind="norm"))
     if mixer.rotary_dim != 0:
         width = turned * (mixer.rotary_dim or mixer.head_dim)
@@ -80,6 +83,17 @@ def _on_heads(mixer: Attention, scope: Scope, shelf: Shelf, heads: Heads) -> lis
     if mixer.cache == "own":
         operators.append(cache_write(scope, scope.tokens, heads.entry_elements))
     return operators
+
+
+def _mean_squares(scope: Scope, width: Number) -> list[Operator]:
+    """A norm over all heads needs the mean squares of all ranks: a kernel that sums, and 2 fp32 a token all-reduced.
+
+    Source: vLLM, model_executor/layers/mamba/linear_attn.py (``MiniMaxText01RMSNormTP.forward_qk``), read 2026-11-30.
+    """
+    message = collective("all-reduce of q/k mean squares", "all_reduce", scope.sharding.tp, 8 * scope.tokens)
+    if not message:
+        return []
+    return [elementwise(scope, "q/k mean squares", "attention", scope.tokens, width, kind="norm"), *message]
 
 
 def _kernels(mixer: Attention, scope: Scope, phase: Phase, heads: Heads, sinks: Number) -> list[Operator]:
