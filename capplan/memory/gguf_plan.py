@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from capplan.describe.formats import FP32, GgmlType, number_format
+from capplan.describe.gguf import GgufFile
 from capplan.describe.gguf_mix import GgufMix
 from capplan.describe.model import ModelSpec
 from capplan.describe.quantisation import QuantisationPlan
@@ -55,3 +56,13 @@ def mix_plan(spec: ModelSpec, mix: GgufMix) -> MixPlan:
     """
     types = {tensor.name: ggml for tensor, ggml in gguf_weights(spec, mix).tensors}
     return MixPlan("llama.cpp", FP32, layout=layout_of(spec), types=types)
+
+
+def file_plan(spec: ModelSpec, file: GgufFile) -> MixPlan:
+    """The plan of a model whose GGUF file says the type of every tensor.
+
+    Raises:
+        UnsupportedError: an architecture whose conversion isn't known.
+    """
+    types = {tensor.name: tensor.type for tensor in file.tensors}
+    return MixPlan("gguf", FP32, layout=layout_of(spec), types=types)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from capplan.timing.kernel_laws.terms import Quantity, larger
+from capplan.timing.kernel_laws.terms import Quantity, is_array, larger
 from capplan.timing.machine import Machine
 from capplan.timing.operator_time import OperatorTime, operator_time
 from capplan.timing.roofline import StepBound, step_bound
@@ -58,20 +58,29 @@ class StepTime:
 
     @property
     def kernels(self) -> Quantity:
-        """Seconds of all kernels, never under the bound."""
+        """Seconds of all kernels one after the other."""
         launches = sum((time.launch for time in self.operators), start=0.0)
         bodies = sum((time.body for time in self.operators), start=0.0)
-        return larger(self.kernel_share * bodies + launches, self.bound)
+        return self.kernel_share * bodies + launches
 
     @property
     def seconds(self) -> Quantity:
-        """Seconds of the step."""
-        return larger(self.kernels, self.host) + self.overhead
+        """Seconds of the step: no faster than the bound, nor than the host launches its kernels."""
+        return larger(larger(self.kernels, self.bound), self.host) + self.overhead
 
     @property
     def overhead(self) -> Quantity:
         """Seconds of the engine's own terms."""
         return sum((term.seconds for term in self.overheads), start=0.0)
+
+    @property
+    def terms(self) -> tuple[Overhead, ...]:
+        """Everything beside the kernels, waiting included: with `kernels` it adds up to `seconds`."""
+        waiting = larger(larger(self.kernels, self.bound), self.host) - self.kernels
+        if is_array(waiting) or waiting == 0:
+            return self.overheads
+        name = "waiting for the host's launches" if self.host > self.bound else "up to the bound"
+        return (*self.overheads, Overhead(name, waiting, ""))
 
     @property
     def interval(self) -> tuple[Quantity, Quantity]:
@@ -86,13 +95,14 @@ class StepTime:
         return larger(self.seconds - below, self.bound), self.seconds + above
 
 
-def step_time(ledger: Ledger, machine: Machine, *, sequences: Quantity = 1) -> StepTime:
+def step_time(ledger: Ledger, machine: Machine, *, sequences: Quantity = 1, host_floor: Quantity = 0.0) -> StepTime:
     """Seconds of a step from its ledger.
 
     Args:
         ledger: its operators.
         machine: what it runs on.
         sequences: sequences that the engine schedules and samples in the step.
+        host_floor: seconds that the host needs for a step without graphs, where that is known otherwise.
     """
     times = machine.times
     operators = tuple(operator_time(operator, machine) for operator in ledger.operators)
@@ -101,9 +111,9 @@ def step_time(ledger: Ledger, machine: Machine, *, sequences: Quantity = 1) -> S
     ]
     if times.per_step:
         overheads.append(Overhead("step", times.per_step, times.sources.get("per_step", "")))
-    host: Quantity = 0.0
+    host = host_floor
     if not machine.cuda_graphs:
-        host = times.host_launch * ledger.totals.launches
+        host = larger(host, times.host_launch * ledger.totals.launches)
     return StepTime(operators, step_bound(ledger.operators, machine.gpu), tuple(overheads), times.kernel_share, host)
 
 

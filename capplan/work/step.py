@@ -177,9 +177,9 @@ def check_step(spec: ModelSpec, step: Step) -> None:
     """
     if not (step.decode or step.prefill or step.encode):
         raise UsageError("the step has nothing to do", hint="give decode sequences, a prefill chunk, or both")
-    if step.decode and not _caches(spec):
+    if step.decode and is_encoder(spec):
         raise UsageError(
-            f"{spec.name} is an encoder: it keeps no cache and cannot decode", where="--decode", hint="use --prefill"
+            f"{spec.name} is an encoder: it keeps no cache and cannot decode", hint="ask for its prefill"
         )
     for name, value, least in _scalars(step):
         if is_number(value) and value < least:
@@ -207,10 +207,10 @@ def _scalars(step: Step) -> Iterator[tuple[str, Number, int]]:
         yield from (("tower tokens", encode.tokens, 1), ("tower inputs", encode.sequences, 1))
 
 
-def _caches(spec: ModelSpec) -> bool:
-    """Whether the model keeps anything between steps."""
+def is_encoder(spec: ModelSpec) -> bool:
+    """Whether the model keeps nothing between steps: it encodes, embeds or ranks, and cannot decode."""
     mixers = [mixer for block in spec.blocks.values() for mixer in block.mixer]
-    return any(getattr(mixer, "cache", "own") != "none" for mixer in mixers)
+    return all(getattr(mixer, "cache", "own") == "none" for mixer in mixers)
 
 
 def _decode_spans(spec: ModelSpec, step: Step) -> list[Span]:
