@@ -1,0 +1,146 @@
+"""A chart as data: axes, series of points, and where their ticks stand; drawn as SVG or in the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Mark = Literal["none", "circle", "square", "diamond", "triangle", "cross"]
+
+_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: its label with the unit, and whether it is logarithmic."""
+
+    label: str
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together, joined by a line or marked or both.
+
+    Args:
+        name: what the legend calls it.
+        points: (x, y); those without a place on the axes (0 on a logarithmic one, infinite) are left out.
+        line: whether points are joined, in order.
+        mark: what stands at each point.
+        marks: the same point by point, where points differ; empty: `mark`.
+        labels: a word at each point, shown when a reader points at it; empty: none.
+        band: (x, low, high) of an interval around the line.
+        faint: whether it is a background for others, such as a limit.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    line: bool = True
+    mark: Mark = "none"
+    marks: Sequence[Mark] = ()
+    labels: Sequence[str] = ()
+    band: Sequence[tuple[float, float, float]] = ()
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with a title, two axes and some series."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: Sequence[Series]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Values of one axis as places from 0 to 1."""
+
+    low: float
+    high: float
+    log: bool
+
+    def place(self, value: float) -> float:
+        """Where a value stands: 0 at the axis's start, 1 at its end."""
+        if self.log:
+            return (math.log10(value) - math.log10(self.low)) / (math.log10(self.high) - math.log10(self.low))
+        return (value - self.low) / (self.high - self.low)
+
+    def holds(self, value: float) -> bool:
+        """Whether a value has a place at all."""
+        return math.isfinite(value) and (value > 0 or not self.log)
+
+    def ticks(self) -> list[float]:
+        """Values to write at the axis: powers of ten, or round steps."""
+        return _decades(self.low, self.high) if self.log else _round_steps(self.low, self.high)
+
+    def minor_ticks(self) -> list[float]:
+        """Values between the ticks of a logarithmic axis: 2 to 9 times each power of ten."""
+        if not self.log:
+            return []
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        values = [digit * 10.0**power for power in range(first, last) for digit in range(2, 10)]
+        return [value for value in values if self.low <= value <= self.high]
+
+
+def scale_of(axis: Axis, values: Sequence[float]) -> Scale:
+    """The scale that holds all values of an axis: whole decades, or round ends with a little room.
+
+    Raises:
+        ValueError: there is nothing to draw.
+    """
+    known = [value for value in values if math.isfinite(value) and (value > 0 or not axis.log)]
+    if not known:
+        raise ValueError("nothing to draw")
+    low, high = min(known), max(known)
+    if axis.log:
+        first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+        return Scale(10.0**first, 10.0 ** max(last, first + 1), log=True)
+    low = min(low, 0.0) if low <= 0.4 * high or low == high else low
+    steps = _round_steps(low, high if high > low else low + 1.0)
+    step = steps[1] - steps[0]
+    return Scale(math.floor(low / step) * step, math.ceil(high / step - 1e-9) * step or step, log=False)
+
+
+def scales(chart: Chart) -> tuple[Scale, Scale]:
+    """Both scales of a chart.
+
+    Raises:
+        ValueError: there is nothing to draw.
+    """
+    xs = [x for series in chart.series for x, _ in series.points]
+    ys = [y for series in chart.series for _, y in series.points]
+    ys += [value for series in chart.series for _, low, high in series.band for value in (low, high)]
+    return scale_of(chart.x, xs), scale_of(chart.y, ys)
+
+
+def show_tick(value: float) -> str:
+    """A value at an axis: ``0.1``, ``20``, ``1k``, ``2.5M``."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if size < 1:
+        return f"{value:.3g}" if size >= 1e-4 else f"{value:.0e}"
+    for least, prefix in _PREFIXES:
+        if size >= least * (1 - 1e-9):
+            return f"{value / least:.4g}{prefix}"
+    return f"{value:g}"
+
+
+def _decades(low: float, high: float) -> list[float]:
+    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    step = max(1, math.ceil((last - first) / 8))
+    return [10.0**power for power in range(first, last + 1, step)]
+
+
+def _round_steps(low: float, high: float) -> list[float]:
+    """About six values from `low` to `high` in steps of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [index * step for index in range(first, last + 1)]

@@ -1,0 +1,77 @@
+"""Where a chart goes: into an SVG, HTML or PNG file, or onto the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from capplan.errors import UsageError
+from capplan.report.charts import Chart
+from capplan.report.svg import to_html, to_svg
+
+FLAG = "--plot"
+PNG_SCALE = 2
+"""Pixels of a PNG for each unit of the drawing."""
+
+
+def save_chart(chart: Chart, target: str) -> None:
+    """Write a chart to a file whose name says the format: ``.svg``, ``.html`` or ``.png``.
+
+    Raises:
+        UsageError: another format, a file that cannot be written, a PNG without the library that draws it, or a chart
+            without anything to draw.
+    """
+    path = Path(target)
+    writers = {".svg": to_svg, ".html": to_html}
+    suffix = path.suffix.lower()
+    if suffix == ".png":
+        content = to_png(chart)
+    elif suffix in writers:
+        content = _drawn(chart, writers[suffix]).encode("utf-8")
+    else:
+        raise UsageError(
+            f"{target[:60]!r} is not a file that a plot can be written to",
+            where=FLAG,
+            hint="name a .svg, .html or .png file, or - for the terminal",
+        )
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"cannot write {target[:60]}: {error.strerror}", where=FLAG) from None
+
+
+def to_png(chart: Chart) -> bytes:
+    """The chart as a PNG, on light ground.
+
+    Raises:
+        UsageError: the library that draws it is not installed.
+    """
+    try:
+        import cairosvg
+    except (ImportError, OSError):
+        raise UsageError(
+            "a PNG needs cairosvg, which is not installed",
+            where=FLAG,
+            hint="pip install 'capplan[plot]', or name a .svg or .html file",
+        ) from None
+    text = _drawn(chart, lambda shown: to_svg(shown, dark=False))
+    drawn: bytes = cairosvg.svg2png(bytestring=text.encode("utf-8"), scale=PNG_SCALE)
+    return drawn
+
+
+def draw_chart(chart: Chart, *, plain: bool) -> str:
+    """The chart for the terminal.
+
+    Raises:
+        UsageError: there is nothing to draw.
+    """
+    from capplan.report.terminal import to_terminal
+
+    return _drawn(chart, lambda shown: to_terminal(shown, plain=plain))
+
+
+def _drawn(chart: Chart, draw: Callable[[Chart], str]) -> str:
+    try:
+        return draw(chart)
+    except ValueError as error:
+        raise UsageError(str(error), where=FLAG) from None

@@ -1,0 +1,198 @@
+"""A chart as SVG: one file that needs nothing else, readable on light and on dark ground.
+
+Colours are chosen by the reader's own setting (``prefers-color-scheme``); the palette keeps its order apart for the
+colour-blind and in grey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from capplan.report.charts import Chart, Mark, Scale, Series, scales, show_tick
+
+WIDTH, HEIGHT = 820, 520
+LEFT, RIGHT, TOP, BOTTOM = 78, 196, 46, 62
+"""Margins; the legend stands in the right one."""
+
+LIGHT = ("#0b62c4", "#c2510c", "#0f7b5f", "#8a3ab9", "#b3123e", "#6b6300", "#4a5568", "#00788a")
+DARK = ("#6db3ff", "#ffab5e", "#52d6a8", "#cf9cff", "#ff7d97", "#d6cb4a", "#a9b6c8", "#4fd3e4")
+
+_STYLE = """
+.ground{{fill:#ffffff}} .ink{{fill:#1a202c}} .soft{{fill:#5a6472}} .axis{{stroke:#1a202c;stroke-width:1}}
+.grid{{stroke:#dfe3e8;stroke-width:1}} .minor{{stroke:#eef0f3;stroke-width:1}}
+text{{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:12.5px}}
+.title{{font-size:16px;font-weight:600}} .line{{fill:none;stroke-width:2.2;stroke-linejoin:round}}
+.faint{{stroke-dasharray:6 4;stroke-width:1.6}} .band{{stroke:none;fill-opacity:.16}} .mark{{stroke-width:1.2}}
+{light}
+@media (prefers-color-scheme:dark){{
+.ground{{fill:#12161c}} .ink{{fill:#e8ecf1}} .soft{{fill:#a3adba}} .axis{{stroke:#e8ecf1}} .grid{{stroke:#2b323c}}
+.minor{{stroke:#1e242c}}
+{dark}
+}}"""
+
+
+def to_svg(chart: Chart, *, dark: bool | None = None) -> str:
+    """The chart as the text of an SVG file.
+
+    Args:
+        chart: what to draw.
+        dark: fix the ground instead of following the reader's setting.
+
+    Raises:
+        ValueError: there is nothing to draw.
+    """
+    x, y = scales(chart)
+    style = _style(dark)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+        ' role="img">',
+        f"<title>{escape(chart.title)}</title>",
+        f"<desc>{escape(f'{chart.y.label} over {chart.x.label}')}</desc>",
+        f"<style>{style}</style>",
+        f'<rect class="ground" width="{WIDTH}" height="{HEIGHT}"/>',
+        f'<text class="ink title" x="{LEFT}" y="26">{escape(chart.title)}</text>',
+        *_grid(x, y),
+        *_labels(chart, x, y),
+        f'<clipPath id="plot"><rect x="{LEFT - 6}" y="{TOP - 6}" width="{WIDTH - LEFT - RIGHT + 12}"'
+        f' height="{HEIGHT - TOP - BOTTOM + 12}"/></clipPath>',
+        '<g clip-path="url(#plot)">',
+    ]
+    for index, series in enumerate(chart.series):
+        parts += _series(series, index, x, y)
+    parts += ["</g>", *_legend(chart), "</svg>"]
+    return "\n".join(parts) + "\n"
+
+
+def to_html(chart: Chart) -> str:
+    """The chart as a page of its own."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
+        f"<title>{escape(chart.title)}</title>"
+        "<style>body{margin:2rem auto;max-width:56rem;padding:0 1rem}svg{width:100%;height:auto}"
+        "@media (prefers-color-scheme:dark){body{background:#12161c}}</style></head><body>\n"
+        f"{to_svg(chart)}</body></html>\n"
+    )
+
+
+def _style(dark: bool | None) -> str:
+    def colours(palette: tuple[str, ...]) -> str:
+        return " ".join(
+            f".s{index}{{stroke:{colour}}} .f{index}{{fill:{colour}}}" for index, colour in enumerate(palette)
+        )
+
+    text = _STYLE.format(light=colours(LIGHT), dark=colours(DARK))
+    start = text.index("@media")
+    if dark is None:
+        return text
+    if not dark:
+        return text[:start]
+    return text[:start] + text[text.index("{", start) + 1 : text.rindex("}")]
+
+
+def _across(place: float) -> float:
+    return LEFT + place * (WIDTH - LEFT - RIGHT)
+
+
+def _down(place: float) -> float:
+    return HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM)
+
+
+def _grid(x: Scale, y: Scale) -> Iterator[str]:
+    top, bottom, left, right = _down(1), _down(0), _across(0), _across(1)
+    for css, xs, ys in (("minor", x.minor_ticks(), y.minor_ticks()), ("grid", x.ticks(), y.ticks())):
+        for value in xs:
+            at = _across(x.place(value))
+            yield f'<line class="{css}" x1="{at:.1f}" x2="{at:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
+        for value in ys:
+            at = _down(y.place(value))
+            yield f'<line class="{css}" x1="{left:.1f}" x2="{right:.1f}" y1="{at:.1f}" y2="{at:.1f}"/>'
+    yield f'<line class="axis" x1="{left:.1f}" x2="{right:.1f}" y1="{bottom:.1f}" y2="{bottom:.1f}"/>'
+    yield f'<line class="axis" x1="{left:.1f}" x2="{left:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
+
+
+def _labels(chart: Chart, x: Scale, y: Scale) -> Iterator[str]:
+    for value in x.ticks():
+        at = _across(x.place(value))
+        yield f'<text class="soft" x="{at:.1f}" y="{_down(0) + 18:.1f}" text-anchor="middle">{show_tick(value)}</text>'
+    for value in y.ticks():
+        at = _down(y.place(value)) + 4
+        yield f'<text class="soft" x="{LEFT - 8}" y="{at:.1f}" text-anchor="end">{show_tick(value)}</text>'
+    middle = _across(0.5)
+    yield f'<text class="ink" x="{middle:.1f}" y="{HEIGHT - 16}" text-anchor="middle">{escape(chart.x.label)}</text>'
+    down = _down(0.5)
+    yield (
+        f'<text class="ink" transform="translate(18 {down:.1f}) rotate(-90)" text-anchor="middle">'
+        f"{escape(chart.y.label)}</text>"
+    )
+
+
+def _series(series: Series, index: int, x: Scale, y: Scale) -> Iterator[str]:
+    colour = index % len(LIGHT)
+    if series.band:
+        upper = [(a, high) for a, _, high in series.band]
+        lower = [(a, low) for a, low, _ in reversed(series.band)]
+        yield f'<polygon class="band f{colour}" points="{_path([*upper, *lower], x, y)}"/>'
+    if series.line and len(series.points) > 1:
+        css = "line faint" if series.faint else "line"
+        yield f'<polyline class="{css} s{colour}" points="{_path(series.points, x, y)}"/>'
+    if series.mark == "none":
+        return
+    for number, (a, b) in enumerate(series.points):
+        if not (x.holds(a) and y.holds(b)):
+            continue
+        label = series.labels[number] if number < len(series.labels) else ""
+        words = f"{series.name}: {label}" if label else series.name
+        mark = series.marks[number] if number < len(series.marks) else series.mark
+        yield _mark(mark, _across(x.place(a)), _down(y.place(b)), colour, words)
+
+
+def _path(points: Sequence[tuple[float, float]], x: Scale, y: Scale) -> str:
+    places = [f"{_across(x.place(a)):.1f},{_down(y.place(b)):.1f}" for a, b in points if x.holds(a) and y.holds(b)]
+    return " ".join(places)
+
+
+def _mark(mark: Mark, a: float, b: float, colour: int, words: str = "", size: float = 4.6) -> str:
+    """One mark, with words that a reader sees when pointing at it."""
+    shapes = {
+        "circle": f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size * 0.92:.1f}"',
+        "square": f'<rect x="{a - size * 0.85:.1f}" y="{b - size * 0.85:.1f}" width="{size * 1.7:.1f}"'
+        f' height="{size * 1.7:.1f}"',
+        "diamond": _corners([(a, b - size * 1.25), (a + size * 1.25, b), (a, b + size * 1.25), (a - size * 1.25, b)]),
+        "triangle": _corners([(a, b - size * 1.2), (a + size * 1.1, b + size * 0.8), (a - size * 1.1, b + size * 0.8)]),
+        "cross": f'<path d="M{a - size:.1f} {b - size:.1f}L{a + size:.1f} {b + size:.1f}'
+        f'M{a - size:.1f} {b + size:.1f}L{a + size:.1f} {b - size:.1f}"',
+    }
+    shape = f'{shapes[mark]} class="mark s{colour} f{colour}" fill-opacity=".82"'
+    return f"{shape}><title>{escape(words)}</title></{shape[1:].split(' ')[0]}>" if words else f"{shape}/>"
+
+
+def _corners(points: list[tuple[float, float]]) -> str:
+    return '<polygon points="' + " ".join(f"{a:.1f},{b:.1f}" for a, b in points) + '"'
+
+
+def _legend(chart: Chart) -> Iterator[str]:
+    left, at = WIDTH - RIGHT + 18, float(TOP + 8)
+    for index, series in enumerate(chart.series):
+        colour = index % len(LIGHT)
+        if series.line:
+            css = "line faint" if series.faint else "line"
+            yield f'<line class="{css} s{colour}" x1="{left}" x2="{left + 22}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        if series.mark != "none":
+            yield _mark(series.mark, left + 11, at, colour)
+        for number, line in enumerate(_wrapped(series.name, 22)):
+            at += 15 if number else 0
+            yield f'<text class="ink" x="{left + 30}" y="{at + 4:.1f}">{escape(line)}</text>'
+        at += 21
+    for note in chart.notes:
+        at += 4
+        for line in _wrapped(note, 26):
+            yield f'<text class="soft" x="{left}" y="{at + 4:.1f}">{escape(line)}</text>'
+            at += 16
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, width)

@@ -1,0 +1,144 @@
+"""A chart in the terminal: lines of braille dots (or of plain characters), a mark for each series, a legend below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import ceil
+
+from capplan.report.charts import Chart, Scale, Series, scales, show_tick
+
+COLUMNS, ROWS = 80, 22
+MARKS = "●■◆▲○□◇△"
+PLAIN_MARKS = "o#x*+@%&"
+
+_BRAILLE = 0x2800
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""The bit of each dot of a braille character, by row and column."""
+
+
+class Canvas:
+    """Characters of a plot; each holds 2 x 4 dots in braille, or one in plain characters."""
+
+    def __init__(self, columns: int, rows: int, *, plain: bool) -> None:
+        self.columns, self.rows, self.plain = columns, rows, plain
+        self.across, self.down = (1, 1) if plain else (2, 4)
+        self._dots = [[0] * columns for _ in range(rows)]
+        self._marks: dict[tuple[int, int], str] = {}
+
+    def dot(self, x: float, y: float) -> None:
+        """Set the dot at a place from 0 to 1 on both axes."""
+        column, row = self._place(x, self.columns * self.across), self._place(1 - y, self.rows * self.down)
+        if 0 <= column < self.columns * self.across and 0 <= row < self.rows * self.down:
+            bit = 1 if self.plain else _DOTS[row % 4][column % 2]
+            self._dots[row // self.down][column // self.across] |= bit
+
+    def line(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Dots from one place to another."""
+        longest = max(
+            abs(end[0] - start[0]) * self.columns * self.across, abs(end[1] - start[1]) * self.rows * self.down
+        )
+        steps = max(1, ceil(1.5 * longest))
+        for step in range(steps + 1):
+            part = step / steps
+            self.dot(start[0] + part * (end[0] - start[0]), start[1] + part * (end[1] - start[1]))
+
+    def mark(self, x: float, y: float, character: str) -> None:
+        """A character at a place, over whatever is there."""
+        column, row = self._place(x, self.columns), self._place(1 - y, self.rows)
+        if 0 <= column < self.columns and 0 <= row < self.rows:
+            self._marks[row, column] = character
+
+    def lines(self) -> Iterator[str]:
+        """The rows of characters, from the top."""
+        for row, cells in enumerate(self._dots):
+            yield "".join(self._marks.get((row, column), self._cell(bits)) for column, bits in enumerate(cells))
+
+    def _cell(self, bits: int) -> str:
+        if not bits:
+            return " "
+        return "." if self.plain else chr(_BRAILLE + bits)
+
+    @staticmethod
+    def _place(part: float, size: int) -> int:
+        return min(size - 1, int(part * size)) if 0 <= part <= 1 else -1
+
+
+def to_terminal(chart: Chart, *, columns: int = COLUMNS, rows: int = ROWS, plain: bool = False) -> str:
+    """The chart in `columns` columns.
+
+    Args:
+        chart: what to draw.
+        columns: width in characters, labels included.
+        rows: height of the plot itself.
+        plain: use ASCII alone.
+
+    Raises:
+        ValueError: there is nothing to draw.
+    """
+    x, y = scales(chart)
+    labels = {_row(y.place(value), rows): show_tick(value) for value in y.ticks()}
+    gutter = max(map(len, labels.values())) + 1
+    canvas = Canvas(columns - gutter - 1, rows, plain=plain)
+    for index, series in enumerate(chart.series):
+        _draw(canvas, series, x, y, mark_of(index, plain=plain))
+    bar, corner, rule = ("|", "+", "-") if plain else ("│", "└", "─")
+    lines = [chart.title, f"{chart.y.label}"]
+    for row, text in enumerate(canvas.lines()):
+        lines.append(f"{labels.get(row, ''):>{gutter}}{bar}{text}".rstrip())
+    lines.append(" " * gutter + corner + rule * canvas.columns)
+    lines.append(_x_labels(x, canvas.columns, gutter))
+    lines.append(f"{chart.x.label:>{columns}}")
+    return "\n".join([*lines, *_legend(chart, columns, plain=plain), *chart.notes])
+
+
+def mark_of(index: int, *, plain: bool) -> str:
+    """The character of a series."""
+    marks = PLAIN_MARKS if plain else MARKS
+    return marks[index % len(marks)]
+
+
+def _draw(canvas: Canvas, series: Series, x: Scale, y: Scale, mark: str) -> None:
+    places = [(x.place(a), y.place(b)) for a, b in series.points if x.holds(a) and y.holds(b)]
+    if series.line:
+        for start, end in pairwise(places):
+            canvas.line(start, end)
+    if series.mark != "none":
+        for place in places:
+            canvas.mark(*place, mark)
+
+
+def _row(place: float, rows: int) -> int:
+    return min(rows - 1, int((1 - place) * rows))
+
+
+def _x_labels(x: Scale, columns: int, gutter: int) -> str:
+    """The values of the axis below it, each in the middle of its place, those that would touch left out."""
+    width = gutter + 1 + columns
+    line = [" "] * width
+    free = 0
+    for value in x.ticks():
+        text = show_tick(value)
+        middle = gutter + 1 + min(columns - 1, int(x.place(value) * columns))
+        start = min(max(0, middle - len(text) // 2), width - len(text))
+        if start >= free:
+            line[start : start + len(text)] = text
+            free = start + len(text) + 1
+    return "".join(line).rstrip()
+
+
+def _legend(chart: Chart, columns: int, *, plain: bool) -> list[str]:
+    """The names of the series, as many a line as there is room for."""
+    stroke = "." if plain else "⠤⠤"
+    names = [
+        f"{stroke if series.mark == 'none' else mark_of(index, plain=plain)} {series.name}"
+        for index, series in enumerate(chart.series)
+    ]
+    lines = [""]
+    for name in names:
+        joined = f"{lines[-1]}   {name}" if lines[-1] else name
+        if len(joined) <= columns or not lines[-1]:
+            lines[-1] = joined
+        else:
+            lines.append(name)
+    return lines
