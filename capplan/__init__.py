@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from capplan.questions.attention_pairs import attention_pairs as attention_pairs
+    from capplan.questions.decode import decode as decode
     from capplan.questions.fit import fit as fit
     from capplan.questions.gpus import gpu_list as gpu_list
     from capplan.questions.gpus import gpu_show as gpu_show
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
     from capplan.questions.models import list_models as list_models
     from capplan.questions.models import show_model as show_model
     from capplan.questions.models import validate_models as validate_models
+    from capplan.questions.prefill import prefill as prefill
     from capplan.questions.prices import price_import as price_import
     from capplan.questions.prices import price_list as price_list
     from capplan.questions.prices import price_show as price_show
+    from capplan.questions.profiles import profile_list as profile_list
+    from capplan.questions.profiles import profile_show as profile_show
+    from capplan.questions.roofline import roofline as roofline
+    from capplan.questions.step import step as step
     from capplan.questions.weights import weights as weights
 
 _PUBLIC = {
     "attention_pairs": "attention_pairs",
+    "decode": "decode",
     "fit": "fit",
     "gpu_list": "gpus",
     "gpu_show": "gpus",
@@ -38,10 +45,15 @@ _PUBLIC = {
     "kv": "kv",
     "kv_table": "kv",
     "list_models": "models",
+    "prefill": "prefill",
     "price_import": "prices",
     "price_list": "prices",
     "price_show": "prices",
+    "profile_list": "profiles",
+    "profile_show": "profiles",
+    "roofline": "roofline",
     "show_model": "models",
+    "step": "step",
     "validate_models": "models",
     "weights": "weights",
 }

@@ -11,10 +11,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "weights": ("weights", "Parameters and bytes of the weights."),
     "fit": ("fit", "Whether a model fits on a device, and how many requests at once."),
     "import-log": ("import_log", "An engine's start-up log beside capplan's figures."),
+    "roofline": ("roofline", "Every operator under a device's roof, decode by batch and prefill."),
+    "step": ("step", "One engine step as a ledger with times."),
+    "prefill": ("prefill", "Time to the first token of one prompt."),
+    "decode": ("decode", "Time per output token of one batch."),
     "attention-pairs": ("attention_pairs", "Query-key pairs with and without a KV cache."),
     "models": ("models", "List, show, import and validate model descriptions."),
     "prices": ("prices", "What GPUs and tokens cost: list, show, import."),
     "gpus": ("gpus", "List, show and validate GPU descriptions."),
+    "profiles": ("profiles", "List and show profiles of measured devices."),
 }
 """Every command: the module in `capplan.cli` that holds it, and what it does. Only the one asked for is imported."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, get_args
 
+from capplan.describe.closed_loop import closed_loop_warnings
 from capplan.describe.deployment import Deployment, Engine, Parallel
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.gpu_catalog import ad_hoc_gpu, load_gpu
@@ -280,8 +281,11 @@ def _carried(machine: Machine) -> list[str]:
 
 
 def _warnings(gpu: GpuSpec, parallel: Parallel, machine: Machine) -> list[str]:
-    warnings = []
-    if machine.kernels is None:
+    warnings: list[str] = []
+    if machine.kernels is not None:
+        profile = machine.kernels.profile
+        warnings += closed_loop_warnings(profile.closed_loop, profile.name)
+    else:
         warnings.append(f"{UNCORRECTED}: no measured profile stands for {gpu.name}, so that there are bounds alone")
     if parallel.gpus > 1 and not knows_links(gpu):
         warnings.append(f"the links of {gpu.name} are not known: messages between ranks are left out of the bound")

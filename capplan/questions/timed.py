@@ -209,7 +209,7 @@ def _row(operator: Operator, bound: Bound, share: float) -> OperatorFigures:
         bytes=operator.traffic.total * count,
         message_bytes=(operator.message_bytes + operator.transfer_bytes) * count,
         arithmetic_intensity=float(operator.arithmetic_intensity),
-        limit=bound.limit,
+        limit="link" if operator.kind == "collective" else bound.limit,
         bound_seconds=float(bound.seconds),
         seconds=None,
         seconds_low=None,

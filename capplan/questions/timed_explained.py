@@ -59,7 +59,8 @@ def _law(part: OperatorTime) -> str:
             serial.append(f"[{powers}]^(1/{time.exponent:.3g})")
     else:
         serial += names
-    return f"; alone {' + '.join(serial)}"
+    raised = "; raised to its bound" if float(time.total) * part.operator.count < float(part.bound) else ""
+    return f"; alone {' + '.join(serial)}{raised}"
 
 
 def _whose(part: OperatorTime) -> str:

@@ -23,6 +23,8 @@ from capplan.report.schemas import RESULTS, command_schema
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "tests" / "data" / "model_truth" / "configs" / "google--gemma-2-2b.json")
 LOG = str(ROOT / "tests" / "data" / "logs" / "vllm-llama-3.1-8b.log")
+ENCODER = str(ROOT / "tests" / "data" / "model_truth" / "configs" / "FacebookAI--xlm-roberta-large.json")
+AD_HOC = ["--gpu-memory", "24GiB", "--memory-bandwidth", "1008GB/s", "--tflops", "165"]
 UNIFORM = ["kv", "--layers", "32", "--kv-heads", "8", "--head-dim", "128"]
 
 ANSWERED = {
@@ -49,6 +51,24 @@ ANSWERED = {
         ["import-log", LOG, "--model", "llama3.1-8b"],
         ["import-log", LOG, "--model", CONFIG, "--gpu", "l4"],
     ],
+    "roofline": [
+        ["roofline", "--model", CONFIG, "--gpu", "h100", "--batch", "1,64"],
+        ["roofline", "--model", ENCODER, "--gpu", "mi300x"],
+    ],
+    "step": [
+        ["step", "--model", CONFIG, "--gpu", "h200", "--decode", "64@4096", "--prefill", "2048@1k,512", "-tp", "2"],
+        ["step", "--model", "deepseek-v3", "--gpu", "h200", "-tp", "8", "-ep", "--decode", "64@4096"],
+    ],
+    "prefill": [
+        ["prefill", "--model", CONFIG, "--gpu", "h100", "--isl", "20k", "--prefix", "100"],
+        ["prefill", "--model", ENCODER, "--gpu", "l4", "--isl", "512"],
+    ],
+    "decode": [
+        ["decode", "--model", CONFIG, "--gpu", "h100", "--context", "4096", "--batch", "8"],
+        ["decode", "--model", CONFIG, *AD_HOC, "--context", "4k"],
+    ],
+    "profiles list": [["profiles", "list"]],
+    "profiles show": [["profiles", "show", "h100"]],
     "attention-pairs": [["attention-pairs", "--prompt", "6", "--new", "2"]],
     "models list": [["models", "list"]],
     "models show": [["models", "show", CONFIG]],
