@@ -70,7 +70,7 @@ def _run(
         raise InvalidFileError("a test has tokens to process or to generate", where=where)
     if not rate:
         raise InvalidFileError("the test has no rate", where=where)
-    name = "total_token_throughput" if prompt and generated else "input_throughput" if prompt else "output_throughput"
+    name = "total_token_throughput" if prompt and generated else "prefill_throughput" if prompt else "decode_throughput"
     metrics = {name: rate}
     if deviation is not None:
         metrics[f"std_{name}"] = deviation

@@ -3,7 +3,9 @@
 Metrics have the names of ``vllm bench serve``: throughputs plainly (``request_throughput``, ``output_throughput``,
 ``input_throughput``, ``total_token_throughput``, in requests or tokens a second, of the whole deployment), times with
 their statistic in front and in milliseconds (``mean_ttft_ms``, ``median_tpot_ms``, ``p99_itl_ms``, ``std_e2el_ms``).
-TPOT is the time between tokens of one request after its first, averaged over the request; ITL is each single gap.
+A source that names no statistic gives a plain ``ttft_ms``. TPOT is the time between tokens of one request after its
+first, averaged over the request; ITL is each single gap. ``prefill_throughput`` and ``decode_throughput`` are rates
+while nothing else ran than that phase, so they are no part of a server's throughput under load.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from capplan.errors import InvalidFileError
 
 TIMES = ("ttft", "tpot", "itl", "e2el")
 THROUGHPUTS = ("request_throughput", "input_throughput", "output_throughput", "total_token_throughput")
+PHASES = ("prefill_throughput", "decode_throughput")
 
 Scalar = str | int | float | bool
 

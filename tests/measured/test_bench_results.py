@@ -339,8 +339,8 @@ def test_llama_bench_in_each_of_its_forms(read) -> None:
     assert prompt.engine == "llama.cpp"
     assert prompt.engine_version == "5163"
     assert (prompt.isl, prompt.osl, prompt.context, prompt.concurrency) == (512, 0, 0, 1)
-    assert prompt.metrics == {"input_throughput": 7285.676949, "std_input_throughput": 100.064434}
-    assert generation.metrics["output_throughput"] == 119.915244
+    assert prompt.metrics == {"prefill_throughput": 7285.676949, "std_prefill_throughput": 100.064434}
+    assert generation.metrics["decode_throughput"] == 119.915244
     assert generation.metrics["mean_tpot_ms"] == pytest.approx(1067431600 / 128 / 1e6, rel=1e-4)
     assert generation.settings["n_gpu_layers"] == "99"
     rows = [
@@ -363,8 +363,8 @@ def test_llama_bench_in_each_of_its_forms(read) -> None:
     ]
     for text in (json.dumps(rows), "\n".join(map(json.dumps, rows))):
         first, second = read(text)
-        assert first.metrics["input_throughput"] == 7285.7
-        assert (second.context, second.metrics["output_throughput"]) == (4096, 119.9)
+        assert first.metrics["prefill_throughput"] == 7285.7
+        assert (second.context, second.metrics["decode_throughput"]) == (4096, 119.9)
 
 
 def test_llama_benchs_table(read) -> None:
@@ -372,8 +372,8 @@ def test_llama_benchs_table(read) -> None:
     assert [(run.isl, run.osl, run.context) for run in runs] == [
         (512, 0, 0), (0, 128, 0), (512, 0, 512), (512, 128, 0), (0, 128, 512),
     ]  # fmt: skip
-    assert runs[1].metrics["output_throughput"] == 120.60
-    assert runs[1].metrics["std_output_throughput"] == 0.59
+    assert runs[1].metrics["decode_throughput"] == 120.60
+    assert runs[1].metrics["std_decode_throughput"] == 0.59
     assert runs[3].metrics == {"total_token_throughput": 512.0, "std_total_token_throughput": 1.0}
     assert runs[0].settings["ngl"] == "99"
     assert runs[2].where.endswith("bench.md:6")
