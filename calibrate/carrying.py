@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from calibrate.kernel_fit import spread
 from calibrate.kernel_groups import Group
-from capplan.describe.profile import CarriedError, Profile, RatedHardware, Relation
-from capplan.describe.profile_choice import KernelProfile, Wanted
+from capplan.describe.profile import CarriedError, Profile, Relation
+from capplan.describe.profile_choice import KernelProfile, Wanted, relation_of
 from capplan.describe.profile_table import KINDS, Kind
 from capplan.errors import UnsupportedError
 from capplan.timing.kernel_estimates import as_wanted, kernel_time
@@ -55,12 +55,6 @@ def carried_errors(source: Profile, others: Iterable[Measured]) -> tuple[Carried
     return tuple(_error(key, tried[key], np.concatenate(ratios[key])) for key in keys if ratios[key])
 
 
-def relation_of(a: RatedHardware, b: RatedHardware) -> Relation:
-    """Whether two GPUs are of one architecture; Blackwell's data centre and workstation parts are two."""
-    same = a.architecture == b.architecture and _major(a) == _major(b)
-    return "same_architecture" if same else "other_architecture"
-
-
 def carried_ratios(source: Profile, other: Measured, relation: Relation) -> Mapping[Kind, Array]:
     """measured/predicted of another GPU's calls by this profile's constants, by kind."""
     import numpy as np
@@ -93,10 +87,14 @@ def group_ratios(carried: KernelProfile, group: Group) -> Array | None:
 
 
 def wanted_kernel(group: Group) -> Wanted:
-    """What a user would ask for to get this group: everything but the kernel's name and the version."""
+    """What a user would ask for to get this group: everything but the version and, but for collectives, the kernel.
+
+    An engine's collectives inside CUDA graphs and outside have the same formats and differ by their kernel alone.
+    """
     key = group.key
     return Wanted(
         engine=key.engine,
+        kernel=key.kernel if group.kind == "collective" else None,
         format=key.format or None,
         kv_format=key.kv_format or None,
         head_dim=key.head_dim or None,
@@ -120,7 +118,3 @@ def _error(key: tuple[Kind, Relation], tried: list[str], ratios: Array) -> Carri
         low=found.low,
         high=found.high,
     )
-
-
-def _major(hardware: RatedHardware) -> str:
-    return (hardware.compute_capability or "").partition(".")[0]

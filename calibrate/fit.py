@@ -36,7 +36,7 @@ Loss = Literal["linear", "soft_l1"]
 OFFSET_LIMIT = 1e-3
 """Relative offset above which an end is no optimum; Bates and Watts propose it."""
 
-CONDITION_LIMIT = 1e9
+CONDITION_LIMIT = 1e7
 """Condition of the Jacobian, columns scaled to length 1, above which constants can't be told apart."""
 
 RETURN_TOLERANCE = 1e-6

@@ -8,7 +8,7 @@ their logarithm within the range that is physical; one that ends at the low end 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OUTLIER = 0.05
 """ln(predicted/measured) above which a call counts as an outlier: about the noise between two collections."""
 
-STARTS = 6
+STARTS = 12
 """Starting points of a fit of a law: the laws' problems have one valley, and this confirms it."""
 
 SAMPLE = 2000
@@ -41,8 +41,13 @@ PRECISION = 1e-11
 SELECTED: dict[str, str] = {"decode_attention": "depth", "mla_decode": "depth", "grouped_gemm": "expert"}
 """Terms that not every kernel has: kept only where the median error would be higher without them."""
 
-NOTHING = 1 + 1e-6
-"""Width of the range of a constant that is held at the low end of it."""
+HOLDABLE: dict[str, tuple[tuple[str, float], ...]] = {"grouped_gemm": (("expert", 1e-11), ("activations", 0.5))}
+"""Constants that one model's measurements can't tell from the others, and where they are then held, one after the
+other until the rest can be told: no cost of an expert, and few passes over the activations, so that the efficiencies
+take up the rest without leaving their range."""
+
+HELD = 1 + 1e-6
+"""Width of the range of a constant that is held."""
 
 ABSORBED_BELOW = 0.3
 """Share of the peak below which a prefill of latent attention is taken to multiply with the latent itself."""
@@ -105,24 +110,49 @@ def fit_law(
         FitError: the data do not determine the constants.
     """
     law = law or law_of(group)
-    found = _fit_terms(group, hardware, law, near, without=None)
+    found, held = _fit_identifiable(group, hardware, law, near)
     term = SELECTED.get(group.kind)
-    if term is None or term not in constants_of(law.constants) or getattr(found[0], term) == 0:
+    if term is None or term in held or term not in constants_of(law.constants) or getattr(found[0], term) == 0:
         return found
-    shorter = _fit_terms(group, hardware, law, found[0], without=term)
+    nothing = constants_of(law.constants)[term].low
+    try:
+        shorter = _fit_terms(group, hardware, law, found[0], {**held, term: nothing})
+    except FitError:
+        return found
     return min((found, shorter), key=lambda fitted: _median_error(group, hardware, law, fitted[0]))
 
 
+def _fit_identifiable(
+    group: Group, hardware: RatedHardware, law: Law, near: Constants | None
+) -> tuple[tuple[Constants, Optimum], dict[str, float]]:
+    """The constants that fit best, with as few held as the data can't tell, and which were held at what."""
+    described = constants_of(law.constants)
+    held: dict[str, float] = {}
+    to_hold = [(name, value) for name, value in HOLDABLE.get(group.kind, ()) if name in described]
+    while True:
+        try:
+            return _fit_terms(group, hardware, law, near, held), held
+        except FitError:
+            if not to_hold:
+                raise
+            name, value = to_hold.pop(0)
+            held[name] = value
+
+
 def _fit_terms(
-    group: Group, hardware: RatedHardware, law: Law, near: Constants | None, without: str | None
+    group: Group, hardware: RatedHardware, law: Law, near: Constants | None, held: Mapping[str, float]
 ) -> tuple[Constants, Optimum]:
-    """The constants that fit best, one of them held at nothing where so told."""
+    """The constants that fit best, some of them held where so told."""
     if near is None:
-        sample = fit(_problem(_sample(group), law, hardware, without), starts=STARTS)
+        sample = fit(_problem(_sample(group), law, hardware, held), starts=STARTS)
         near = _constants(law, sample)
         if group.points <= SAMPLE:
             return near, sample
-    optimum = refit(_problem(group, law, hardware, without), _inner_logs(near))
+    problem = _problem(group, law, hardware, held)
+    inside = [
+        min(max(log, low), high) for log, low, high in zip(_inner_logs(near), problem.low, problem.high, strict=True)
+    ]
+    optimum = refit(problem, inside)
     return _constants(law, optimum), optimum
 
 
@@ -141,12 +171,12 @@ def _sample(group: Group) -> Group:
     return group.take(np.sort(np.random.default_rng(0).permutation(group.points)[:SAMPLE]))
 
 
-def _problem(group: Group, law: Law, hardware: RatedHardware, without: str | None) -> Problem:
+def _problem(group: Group, law: Law, hardware: RatedHardware, held: Mapping[str, float]) -> Problem:
     """Minimise soft L1 of ln(predicted/measured) over the logarithms of the constants."""
     import numpy as np
 
     described = [
-        replace(constant, start=constant.low, high=constant.low * NOTHING) if name == without else constant
+        replace(constant, start=held[name], low=held[name], high=held[name] * HELD) if name in held else constant
         for name, constant in constants_of(law.constants).items()
     ]
     measured = np.log(group.seconds)

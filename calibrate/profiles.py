@@ -24,7 +24,7 @@ from capplan.describe.gpu_catalog import load_gpu
 from capplan.describe.profile import Profile, RatedHardware, rated_hardware, read_profile
 from capplan.describe.profile_table import KINDS, KernelFit, write_table
 from capplan.errors import UnsupportedError, UsageError
-from capplan.measured.kernel_tables import data_folder, find_tables, gpus_of, newest
+from capplan.measured.kernel_tables import TableFile, data_folder, find_tables, gpus_of, newest, read_table
 
 SHIPPED = (
     "a100_sxm",
@@ -127,11 +127,9 @@ def build_profile(tables: Path, name: str, gpu: GpuSpec, *, fitted: str | None =
     hardware = rated_hardware(gpu)
     if hardware is None:
         raise UnsupportedError(f"the description of {gpu.name} has no number of multiprocessors", where="--gpu")
-    groups: list[Group] = []
-    left_out: Counter[str] = Counter()
-    for table in newest(find_tables(tables, name)):
-        groups += groups_of(table)
-        left_out.update(table.left_out)
+    found = list(newest(find_tables(tables, name)))
+    groups = [group for table in found for group in groups_of(table)]
+    left_out = sum((Counter(table.left_out) for table in found), Counter())
     fits, refused = _fit_all(groups, hardware)
     today = datetime.date.today().isoformat()
     profile = Profile(
@@ -142,9 +140,16 @@ def build_profile(tables: Path, name: str, gpu: GpuSpec, *, fitted: str | None =
         source=Source(source=f"{tables_title(tables)}, systems/data/{name}", date=fitted or today),
         hardware=hardware,
         notes=_notes(left_out, refused),
-        tables={kind: write_table(KINDS[kind], found) for kind, found in fits.items()},  # type: ignore[misc]
+        tables={kind: write_table(KINDS[kind], some) for kind, some in fits.items()},  # type: ignore[misc]
     )
     return Imported(profile, tuple(groups), dict(left_out), tuple(refused))
+
+
+def build_tables(files: Sequence[TableFile], hardware: RatedHardware) -> tuple[list[Group], list[KernelFit]]:
+    """The groups of some tables, whatever their version, and the fits of those that have one."""
+    groups = [group for file in files for group in groups_of(read_table(file))]
+    fits, _ = _fit_all(groups, hardware)
+    return groups, [fit for found in fits.values() for fit in found]
 
 
 def _fit_all(groups: Sequence[Group], hardware: RatedHardware) -> tuple[dict[str, list[KernelFit]], list[str]]:

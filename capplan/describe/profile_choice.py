@@ -90,10 +90,11 @@ class Wanted:
         return all(getattr(self, name) in (None, getattr(fit.key, name)) for name in self._MUST)
 
     def distance(self, fit: KernelFit) -> tuple[float, ...]:
-        """How far the fit is from what is wanted, the graver difference first; then the better measured one."""
+        """How far the fit is from what is wanted, the graver difference first; then the better measured and quicker."""
         differs = [getattr(self, name) not in (None, getattr(fit.key, name)) for name in self._MAY]
         ratios = [_log_ratio(self.head_dim, fit.key.head_dim), _log_ratio(self.gpus, fit.key.gpus)]
-        return (*ratios[1:], *map(float, differs), ratios[0], -fit.points)
+        start: float = getattr(fit.constants, "latency" if fit.kind == "collective" else "launch", 0.0)
+        return (*ratios[1:], *map(float, differs), ratios[0], -fit.points, start)
 
     def substitutions(self, fit: KernelFit) -> tuple[str, ...]:
         """What of the fit is not as wanted, in words."""
@@ -129,8 +130,18 @@ def profile_for(gpu: GpuSpec, profile_dirs: Sequence[Path] = ()) -> KernelProfil
     if gpu.vendor != MEASURED_VENDOR or not files:
         return None
     nearest = min(map(read_profile, files), key=lambda profile: relatedness(profile.hardware, hardware))
-    same = nearest.hardware.architecture == hardware.architecture
-    return KernelProfile(nearest, hardware, "same_architecture" if same else "other_architecture")
+    return KernelProfile(nearest, hardware, relation_of(nearest.hardware, hardware))
+
+
+def relation_of(one: RatedHardware, other: RatedHardware) -> Relation:
+    """Whether two GPUs are of one architecture.
+
+    An *ultra* is its plain namesake; parts of one name with another major compute capability (Blackwell's for data
+    centres, 10, and for workstations, 12) are two.
+    """
+    names = {gpu.architecture.removesuffix("_ultra") for gpu in (one, other)}
+    majors = {(gpu.compute_capability or "").partition(".")[0] for gpu in (one, other)}
+    return "same_architecture" if len(names) == len(majors) == 1 else "other_architecture"
 
 
 def relatedness(measured: RatedHardware, wanted: RatedHardware) -> tuple[bool, bool, float]:
@@ -145,7 +156,7 @@ def relatedness(measured: RatedHardware, wanted: RatedHardware) -> tuple[bool, b
     )
     apart = sum(abs(math.log(a / b)) for a, b in figures)
     other_capability = measured.compute_capability != wanted.compute_capability
-    return (measured.architecture != wanted.architecture, other_capability, apart)
+    return (relation_of(measured, wanted) != "same_architecture", other_capability, apart)
 
 
 def _rate(hardware: RatedHardware) -> float:

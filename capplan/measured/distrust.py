@@ -78,6 +78,12 @@ CACHED_PREFIX = Rule(
     lambda row, where: row.prefix != 0,
 )
 
+DECODE_KERNEL = Rule(
+    "decode_kernel",
+    "A prompt of one token that vLLM hands to its decode kernel is no prefill, and one length fits no law.",
+    lambda row, where: "decode" in row.kernel,
+)
+
 EXPERT_PARALLEL = Rule(
     "expert_parallel",
     "With expert parallelism the collectors of vLLM and SGLang do not divide the tokens by the ranks, so that the "
@@ -94,7 +100,7 @@ NO_GATE = Rule(
 RULES: dict[str, tuple[Rule, ...]] = {
     "gemm": (NOT_A_TIME, UNKNOWN_FORMAT, SMALL_SIDE, HOST_LAUNCH),
     "grouped_gemm": (NOT_A_TIME, UNKNOWN_FORMAT, EXPERT_PARALLEL, NO_GATE),
-    "prefill_attention": (NOT_A_TIME, UNKNOWN_FORMAT, UNKNOWN_CACHE_FORMAT, CACHED_PREFIX),
+    "prefill_attention": (NOT_A_TIME, UNKNOWN_FORMAT, UNKNOWN_CACHE_FORMAT, CACHED_PREFIX, DECODE_KERNEL),
     "decode_attention": (NOT_A_TIME, UNKNOWN_FORMAT, UNKNOWN_CACHE_FORMAT, ABOVE_BANDWIDTH),
     "mla_prefill": (NOT_A_TIME, UNKNOWN_CACHE_FORMAT, CACHED_PREFIX),
     "mla_decode": (NOT_A_TIME, UNKNOWN_CACHE_FORMAT),

@@ -30,6 +30,9 @@ from capplan.measured.kernel_rows import (
     PrefillAttentionRow,
 )
 
+WHOLE = 0.2
+"""Share of the rows of the fullest version of a table that a version has if it was collected as a whole."""
+
 _MILLI = 1e-3
 _CACHE_FORMATS = {"bfloat16": "bf16", "float16": "bf16", "fp8": "fp8"}
 _MESSAGE_BYTES = {"half": 2, "bfloat16": 2, "float16": 2}
@@ -133,16 +136,20 @@ def gpus_of(data: Path) -> list[str]:
 
 
 def newest(files: Iterable[TableFile]) -> Iterator[KernelTable]:
-    """For each sort of file and engine the table of the newest version that has trusted rows."""
+    """For each sort of file and engine the table of the newest version, leaving out versions collected in part.
+
+    A version counts that has at least a fifth of the trusted rows of the fullest one: some versions hold a single
+    kernel that was added to an earlier collection, and don't supersede it.
+    """
     versions: dict[tuple[str, str], list[TableFile]] = defaultdict(list)
     for file in files:
         versions[file.path.stem, file.engine].append(file)
     for group in versions.values():
-        for file in sorted(group, key=lambda file: version_key(file.version), reverse=True):
-            table = read_table(file)
-            if table.rows:
-                yield table
-                break
+        tables = [read_table(file) for file in sorted(group, key=lambda file: version_key(file.version))]
+        most = max(len(table.rows) for table in tables)
+        full = [table for table in tables if len(table.rows) >= max(1, most * WHOLE)]
+        if full:
+            yield full[-1]
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], int, int]:

@@ -113,6 +113,14 @@ def test_calls_measured_again_count_by_their_median(tmp_path: Path) -> None:
         ),
         ("cached_prefix", "attention", "context_attention_perf", ATTENTION, "h100_sxm", "vllm"),
         ("cached_prefix", "mla", "context_mla_perf", MLA, "h100_sxm", "vllm"),
+        (
+            "decode_kernel",
+            "attention",
+            "context_attention_perf",
+            {**ATTENTION, "step": 0, "kernel_source": "flashinfer_trtllmdecode"},
+            "b200_sxm",
+            "vllm",
+        ),
     ],
 )
 def test_what_is_not_to_be_trusted_is_left_out_and_counted(
@@ -169,6 +177,15 @@ def test_the_newest_version_with_trusted_rows_is_taken(tmp_path: Path) -> None:
     table(tmp_path, "moe", "moe_perf", MOE, version="1.3.0rc20")
     table(tmp_path, "moe", "moe_perf", {**MOE, "kernel_source": "nongated"}, version="1.3.0rc23")
     assert [found.file.version for found in newest(find_tables(tmp_path, "h100-sxm"))] == ["1.3.0rc20"]
+
+
+def test_a_version_collected_in_part_supersedes_no_whole_one(tmp_path: Path) -> None:
+    whole = [{**GEMM, "m": m} for m in range(1, 11)]
+    table(tmp_path, "gemm", "gemm_perf", *whole, version="1.3.0rc20")
+    table(tmp_path, "gemm", "gemm_perf", GEMM, version="1.3.0rc23")
+    assert [found.file.version for found in newest(find_tables(tmp_path, "h100-sxm"))] == ["1.3.0rc20"]
+    table(tmp_path, "gemm", "gemm_perf", *whole[:2], version="1.3.0rc23")
+    assert [found.file.version for found in newest(find_tables(tmp_path, "h100-sxm"))] == ["1.3.0rc23"]
 
 
 def test_the_folder_may_be_the_package_or_its_data(tmp_path: Path) -> None:
