@@ -229,7 +229,8 @@ def test_head_groups(heads: int, kv_heads: int, group: str) -> None:
     [
         ("h100", "h100-sxm-80gb", None),
         ("h100-pcie-80gb", "h100-sxm-80gb", "same_architecture"),
-        ("h20-96gb", "h200-sxm-141gb", "same_architecture"),
+        ("h20-96gb", "h100-sxm-80gb", "same_architecture"),
+        ("gh200-144gb", "h200-sxm-141gb", "same_architecture"),
         ("rtx-5090", "rtx-pro-6000-server", "same_architecture"),
         ("rtx-4090", "l40s", "same_architecture"),
         ("a10", "a100-sxm-80gb", "same_architecture"),
