@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from capplan.questions.models import show_model as show_model
     from capplan.questions.models import validate_models as validate_models
     from capplan.questions.prefill import prefill as prefill
+    from capplan.questions.cost import serving_cost as serving_cost
     from capplan.questions.prices import price_import as price_import
     from capplan.questions.prices import price_list as price_list
     from capplan.questions.prices import price_show as price_show
@@ -49,6 +50,7 @@ _PUBLIC = {
     "price_import": "prices",
     "price_list": "prices",
     "price_show": "prices",
+    "serving_cost": "cost",
     "profile_list": "profiles",
     "profile_show": "profiles",
     "roofline": "roofline",

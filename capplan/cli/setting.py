@@ -78,7 +78,7 @@ _WHOLE = {
 }
 
 
-def of_a_setting(question: Callable[..., Answer[Any]]) -> Callable[..., Answer[Any]]:
+def of_a_setting(question: Callable[..., Answer[Any]], *, needs_model: bool = True) -> Callable[..., Answer[Any]]:
     """Add these flags to a question; it gets them as ``setting``, keyword arguments of the Python twin."""
     signature = inspect.signature(question, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "setting"]
@@ -89,7 +89,7 @@ def of_a_setting(question: Callable[..., Answer[Any]]) -> Callable[..., Answer[A
 
     def command(**arguments: Any) -> Answer[Any]:
         given = {name: arguments.pop(name) for name in _FLAGS}
-        return question(**arguments, setting=setting_arguments(given))
+        return question(**arguments, setting=setting_arguments(given, needs_model=needs_model))
 
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in [*own, *flags]]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -98,9 +98,9 @@ def of_a_setting(question: Callable[..., Answer[Any]]) -> Callable[..., Answer[A
     return command
 
 
-def setting_arguments(given: dict[str, Any]) -> dict[str, Any]:
+def setting_arguments(given: dict[str, Any], *, needs_model: bool = True) -> dict[str, Any]:
     """What was written on the command line as arguments of the Python twin."""
-    if given["model"] is None:
+    if needs_model and given["model"] is None:
         raise UsageError("which model?", where="--model", hint="capplan models list shows those of the catalog")
     read = {name: parse_integer(given[name], flag, least=1) for name, flag in _WHOLE.items()}
     read["max_num_batched_tokens"] = parse_tokens(given["max_num_batched_tokens"], "--max-num-batched-tokens")

@@ -139,16 +139,17 @@ def daily_bill(load: LoadProfile | None, capacity: Amount, hire: Hire, billing: 
     hour. ``always``: those that hold ``⌈max λ_h / μ⌉``, all day.
 
     Args:
-        load: λ, requests a second by the hour; None: one replica, always full.
+        load: λ, requests a second by the hour; None: one instance full of replicas that are always busy.
         capacity: μ, requests a second of one replica.
         hire: what replicas stand on, and what that costs.
         billing: what is paid for.
         spare: replicas beside those that the load needs.
     """
     if load is None:
-        hours = Amount.of(hire.gpus(1) * HOURS_PER_DAY)
-        used = Fraction(hire.gpus_per_replica) / hire.gpus(1)
-        return Bill(Amount.of(1), hours, hours * hire.usd_per_gpu_hour, used)
+        paid = hire.gpus(hire.filling)
+        hours = Amount.of(paid * HOURS_PER_DAY)
+        used = hire.filling * hire.gpus_per_replica / paid
+        return Bill(Amount.of(hire.filling), hours, hours * hire.usd_per_gpu_hour, used)
     edges = (capacity.value, capacity.high, capacity.low)
     hours = Amount(*(_gpu_hours(load, edge, hire, billing, spare) for edge in edges))
     peaks = Amount(*(Fraction(replicas_for(load.peak, edge) + spare) for edge in edges))

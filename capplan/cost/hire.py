@@ -53,6 +53,11 @@ class Hire:
         """Dollars an hour of one GPU that is paid for."""
         return self.usd_per_instance_hour / self.gpus_per_instance
 
+    @property
+    def filling(self) -> int:
+        """Replicas that fill one instance, or the instances of one replica: ``max(1, ⌊k / g⌋)``."""
+        return max(1, self.gpus_per_instance // self.gpus_per_replica)
+
     def instances(self, replicas: int) -> int:
         """Whole instances that hold so many replicas, none of which straddles instances that it could fit in."""
         together = self.gpus_per_instance // self.gpus_per_replica

@@ -13,8 +13,10 @@ from capplan.cost.api_prices import ApiPrice, find_api_prices
 from capplan.cost.price_import import import_prices
 from capplan.cost.price_table import Commitment, Price
 from capplan.cost.prices import age_days, is_stale, list_prices, show_prices
+from capplan.describe.model import ModelSpec
 from capplan.describe.resolve import resolve_model
-from capplan.errors import UsageError, did_you_mean
+from capplan.describe.yaml_file import read_yaml
+from capplan.errors import CapplanError, UsageError, did_you_mean
 from capplan.questions.answer import Answer
 
 
@@ -216,16 +218,20 @@ def price_import(
 
 def api_prices_of(model: str, on: datetime.date | None = None, models_dirs: Sequence[Path] = ()) -> list[ApiPrice]:
     """API prices of a model by any of its names; none where there is no such model."""
-    from capplan.errors import CapplanError
-
     names = {model}
     try:
-        spec = resolve_model(model, models_dirs=models_dirs).spec
+        found = resolve_model(model, models_dirs=models_dirs)
     except CapplanError:
-        pass
-    else:
-        names |= {spec.name, *spec.aliases, *([spec.huggingface_id] if spec.huggingface_id else [])}
+        return find_api_prices(names, on=on)
+    names |= _names(found.spec)
+    base = read_yaml(found.path).data.get("base") if found.path.suffix == ".yaml" else None
+    if base is not None:
+        names |= _names(resolve_model(base, models_dirs=models_dirs).spec)
     return find_api_prices(names, on=on)
+
+
+def _names(spec: ModelSpec) -> set[str]:
+    return {spec.name, *spec.aliases, *([spec.huggingface_id] if spec.huggingface_id else [])}
 
 
 def commitment_named(name: str) -> Commitment:

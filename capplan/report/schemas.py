@@ -23,6 +23,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "models show": ("models:ModelDetail",),
     "models import": ("models:ModelDetail",),
     "models validate": ("checks:FileChecks",),
+    "cost": ("cost:CostResult",),
     "prices list": ("prices:PriceList",),
     "prices show": ("prices:PriceSheet",),
     "prices import": ("prices:ImportedPrices",),

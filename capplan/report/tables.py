@@ -27,6 +27,7 @@ SHOWN_AS: dict[str, Show] = {
     "bandwidth": lambda value: f"{value / 1e9:,.0f} GB/s",
     "flops": lambda value: f"{value / 1e12:,.1f} TFLOP/s",
     "usd": shown_usd,
+    "quantity": lambda value: f"{value:,.2f}",
     "number": lambda value: f"{value:,g}",
     "ratio": lambda value: f"{value:.2f}",
     "percent": lambda value: f"{100 * value:.1f} %",

@@ -74,6 +74,10 @@ ANSWERED = {
     "models show": [["models", "show", CONFIG]],
     "models import": [["models", "import", CONFIG, "--name", "gemma"]],
     "models validate": [["models", "validate", str(ROOT / "pyproject.toml")]],
+    "cost": [
+        "cost --throughput 100 --tokens-per-request 500 --requests-per-day 10000 --price-per-gpu-hour 3".split(),
+        "cost --model llama3.1-8b --gpu h100 --isl 1000 --osl 200 --concurrency 16 --on 2026-11-29 --throughput-rule".split(),
+    ],
     "prices list": [["prices", "list"], ["prices", "list", "--gpu", "h100", "--on", "2026-09-30"]],
     "prices show": [["prices", "show", "h200"], ["prices", "show", "deepseek-r1"]],
     "prices import": [["prices", "import", str(ROOT / "hardware" / "prices" / "gpu_prices.csv"), "--on", "2026-11-29"]],
