@@ -151,9 +151,9 @@ def scores(
     references: Mapping[ReferenceKey, Reference],
 ) -> Iterator[Score]:
     """The score of every group by the law of profiles, and by the rival laws of its kind."""
-    fitted = {replace(fit.key, absorbed=""): fit for fit in fits}
+    fitted = {(fit.kind, replace(fit.key, absorbed="")): fit for fit in fits}
     for measured in groups:
-        fit = fitted.get(measured.key)
+        fit = fitted.get((measured.kind, measured.key))
         if fit is None:
             continue
         group = replace(measured, key=fit.key)

@@ -6,7 +6,7 @@ Gauss-Newton steps, and then verified by criteria that no descent uses to stop:
 - the *relative offset* of Bates and Watts: what of the residuals a change of the constants could still explain;
 - the rank of the Jacobian: constants that the data cannot tell apart have no optimum;
 - the sign of the gradient at a bound: it must press outwards;
-- a second method, from points beside the optimum, comes back to it;
+- a second method, from a point beside the optimum, finds nothing lower;
 - more than one starting point reaches it, and none a lower one.
 
 Needs numpy and scipy (the ``fit`` extra).
@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 
+from calibrate.convergence import ROUNDING, column_lengths, condition, relative_offset
 from capplan.errors import CapplanError
 
 if TYPE_CHECKING:
@@ -38,12 +39,6 @@ OFFSET_LIMIT = 1e-3
 
 CONDITION_LIMIT = 1e7
 """Condition of the Jacobian, columns scaled to length 1, above which constants can't be told apart."""
-
-RETURN_TOLERANCE = 1e-6
-"""How far from the optimum, relative to it, the second method may end."""
-
-ROUNDING = 1e4 * 2.0**-52
-"""Residuals below this share of the data are rounding, and say nothing about convergence."""
 
 COST_TOLERANCE = 1e-7
 """Relative difference of cost within which two ends are the same optimum."""
@@ -189,9 +184,9 @@ def verify(problem: Problem, end: Array) -> Optimum:
     gradient = jacobian.T @ residuals
     bound = _active(problem, end, gradient)
     free = ~bound
-    condition = _condition(jacobian[:, free])
-    if not condition <= CONDITION_LIMIT:
-        raise FitError(f"the data do not determine the constants: the Jacobian's condition is {condition:.1e}")
+    apart = condition(jacobian[:, free])
+    if not apart <= CONDITION_LIMIT:
+        raise FitError(f"the data do not determine the constants: the Jacobian's condition is {apart:.1e}")
     offset = relative_offset(residuals, jacobian[:, free], problem.magnitude)
     if not offset <= OFFSET_LIMIT:
         raise FitError(f"not converged: the relative offset is {offset:.1e}, above {OFFSET_LIMIT:g}")
@@ -211,30 +206,6 @@ def cost(problem: Problem, values: Array) -> float:
             return float(0.5 * residuals @ residuals)
         ratio = (residuals / problem.scale) ** 2
         return float(problem.scale**2 * np.sum(ratio / (np.sqrt(1 + ratio) + 1)))
-
-
-def relative_offset(residuals: Array, jacobian: Array, magnitude: float = 0.0) -> float:
-    """How much of the residuals the constants could still explain, against what they can't.
-
-    offset = (‖Qᵀr‖/√p) / (‖r − QQᵀr‖/√(n − p)), Q an orthonormal basis of the Jacobian's p columns
-
-    Args:
-        residuals: r, n of them.
-        jacobian: n × p.
-        magnitude: of the data: residuals that are rounding do not count below.
-    """
-    import numpy as np
-
-    n, p = jacobian.shape
-    if p == 0:
-        return 0.0
-    if n <= p:
-        return math.inf
-    basis, _ = np.linalg.qr(jacobian / _column_lengths(jacobian))
-    explained = basis.T @ residuals
-    left = residuals - basis @ explained
-    floor = max(float(np.linalg.norm(left)) / math.sqrt(n - p), ROUNDING * magnitude)
-    return float(np.linalg.norm(explained)) / math.sqrt(p) / floor if floor > 0 else 0.0
 
 
 def jacobian_of(problem: Problem, values: Array) -> Array:
@@ -351,7 +322,7 @@ def _gauss_newton_step(problem: Problem, values: Array, residuals: Array, jacobi
     step = np.zeros_like(values)
     free = ~_active(problem, values, jacobian.T @ residuals)
     while free.any():
-        lengths = _column_lengths(jacobian[:, free])
+        lengths = column_lengths(jacobian[:, free])
         target = -(residuals + jacobian[:, ~free] @ step[~free])
         step[free] = np.linalg.lstsq(jacobian[:, free] / lengths, target, rcond=None)[0] / lengths
         leaves = free & ((values + step < low) | (values + step > high))
@@ -373,25 +344,8 @@ def _active(problem: Problem, values: Array, gradient: Array) -> npt.NDArray[np.
     return cast("npt.NDArray[np.bool_]", at_low | at_high)
 
 
-def _column_lengths(jacobian: Array) -> Array:
-    import numpy as np
-
-    lengths = np.linalg.norm(jacobian, axis=0)
-    return cast("Array", np.where(lengths > 0, lengths, 1.0))
-
-
-def _condition(jacobian: Array) -> float:
-    """Ratio of the greatest to the least singular value, columns scaled to length 1."""
-    import numpy as np
-
-    if jacobian.shape[1] == 0:
-        return 1.0
-    values = np.linalg.svd(jacobian / _column_lengths(jacobian), compute_uv=False)
-    return float(values[0] / values[-1]) if values[-1] > 0 else math.inf
-
-
 def _check_return(problem: Problem, end: Array, bound: npt.NDArray[np.bool_]) -> None:
-    """A second method, begun beside the optimum, must come back to it and find nothing lower."""
+    """A second method, begun beside the optimum, must find nothing lower."""
     import numpy as np
 
     signs = np.where(np.arange(end.size) % 2 == 0, 1.0, -1.0)

@@ -194,7 +194,6 @@ def write_profile(profile: Profile, out: Path) -> Path:
 
 def profile_yaml(profile: Profile) -> str:
     """A profile as YAML: its heading, what carrying it costs, and a block of text a table."""
-    hardware = profile.hardware
     lines = [
         "schema: 1",
         f"name: {profile.name}",
@@ -202,21 +201,31 @@ def profile_yaml(profile: Profile) -> str:
         f"aliases: [{', '.join(profile.aliases)}]",
         f"fitted: {profile.fitted}",
         f"source: {{source: {_quoted(profile.source.source)}, date: {profile.source.date}}}",
-        f"notes: {_quoted(profile.notes or '')}",
+        *([f"notes: {_quoted(profile.notes)}"] if profile.notes else []),
         "",
-        "hardware:  # the figures that efficiencies are shares of",
-        f"  architecture: {hardware.architecture}",
-        f"  compute_capability: {_quoted(hardware.compute_capability or '')}",
-        f"  dense_rates: {{{', '.join(f'{name}: {rate:g}' for name, rate in hardware.dense_rates.items())}}}  # FLOP/s",
+        *_hardware_lines(profile.hardware),
+        "",
+        *_carried_lines(profile),
+        "tables:" if profile.tables else "tables: {}",
+    ]
+    for kind, table in profile.tables.items():
+        lines += [f"  {kind}: |", *(f"    {line}" for line in table.splitlines())]
+    return "\n".join(lines) + "\n"
+
+
+def _hardware_lines(hardware: RatedHardware) -> list[str]:
+    rates = ", ".join(f"{name}: {rate:g}" for name, rate in hardware.dense_rates.items())
+    lines = ["hardware:  # the figures that efficiencies are shares of", f"  architecture: {hardware.architecture}"]
+    if hardware.compute_capability:
+        lines.append(f"  compute_capability: {_quoted(hardware.compute_capability)}")
+    lines += [
+        f"  dense_rates: {{{rates}}}  # FLOP/s",
         f"  bandwidth: {hardware.bandwidth:g}  # B/s",
         f"  compute_units: {hardware.compute_units}",
     ]
     if hardware.link:
         lines += [f"  link: {hardware.link:g}  # B/s in one direction", f"  link_kind: {hardware.link_kind}"]
-    lines += ["", *_carried_lines(profile), "tables:"]
-    for kind, table in profile.tables.items():
-        lines += [f"  {kind}: |", *(f"    {line}" for line in table.splitlines())]
-    return "\n".join(line for line in lines if not line.endswith(' ""') and line != "notes: ''") + "\n"
+    return lines
 
 
 def _carried_lines(profile: Profile) -> list[str]:

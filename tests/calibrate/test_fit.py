@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.fit import FitError, Problem, fit, jacobian_of, refit, relative_offset, verify
+from calibrate.convergence import condition, relative_offset
+from calibrate.fit import FitError, Problem, fit, jacobian_of, refit, verify
 
 sys.path.insert(0, str(Path(__file__).parent))
 from nist_strd import MODELS, read
@@ -143,6 +144,14 @@ def test_the_relative_offset_is_zero_at_the_optimum_and_large_beside_it() -> Non
     beside = certified * np.array([1.1, 1.0])
     assert relative_offset(problem.residuals(certified), jacobian_of(problem, certified)) < 1e-6
     assert relative_offset(problem.residuals(beside), jacobian_of(problem, beside)) > 10
+
+
+def test_the_condition_is_that_of_scaled_columns() -> None:
+    """Two unit vectors at angle θ have the condition cot(θ/2), whatever their lengths."""
+    angle = 0.1
+    columns = np.array([[1.0, 1e6 * np.cos(angle)], [0.0, 1e6 * np.sin(angle)]])
+    assert condition(columns) == pytest.approx(1 / np.tan(angle / 2))
+    assert condition(np.zeros((3, 0))) == 1.0
 
 
 def test_the_jacobian_is_that_of_the_exponential() -> None:
