@@ -130,6 +130,9 @@ def provenance(device: Device) -> dict[str, str]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "capplan": __version__,
+        "slug": device.slug,
+        "memory_bytes": str(device.memory_bytes),
+        "compute_units": str(device.compute_units),
     }
     if device.kind == "cuda":
         index = int(device.torch_name.partition(":")[2])

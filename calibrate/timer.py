@@ -24,6 +24,10 @@ LEAST_UNMARKED = 3
 """Unmarked repeats without which the median is taken over all."""
 
 LEAST_REPEATS, MOST_REPEATS = 7, 60
+LEAST_LONG_REPEATS, LONG_SECONDS = 3, 0.1
+"""Calls of a tenth of a second and more are steady enough to be repeated three times."""
+
+WARM_UP_SECONDS, MOST_WARM_UPS = 0.02, 200
 
 SHORTEST_SECONDS = 1e-4
 """Calls shorter than this are timed several at once, so that reading the clock is below a thousandth."""
@@ -80,11 +84,12 @@ def time_call(run: Callable[[int], Any], device: Device, *, sets: int = 1, budge
         run: the call, by the number of the buffers.
         device: where it runs.
         sets: how many buffers rotate.
-        budget: seconds to spend, but for `LEAST_REPEATS` in any case.
+        budget: seconds to spend, but for the least number of repeats.
     """
     first = _warm_up(run, device, sets)
     together = max(1, math.ceil(SHORTEST_SECONDS / first))
-    repeats = round(min(max(budget / (first * together), LEAST_REPEATS), MOST_REPEATS))
+    least = LEAST_LONG_REPEATS if first > LONG_SECONDS else LEAST_REPEATS
+    repeats = round(min(max(budget / (first * together), least), MOST_REPEATS))
     taken: list[float] = []
     disturbed: list[int] = []
     place = 0
@@ -116,15 +121,16 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _warm_up(run: Callable[[int], Any], device: Device, sets: int) -> float:
-    """Run every set once and some of them again; seconds of one run, by the wall."""
-    for index in range(sets):
-        run(index)
+    """Run some sets, at least twice and for `WARM_UP_SECONDS`; seconds of one run after the first, by the wall."""
+    run(0)
     device.synchronise()
     count = 0
     start = time.perf_counter()
-    while count < 3 or (time.perf_counter() - start < 0.01 and count < 200):
-        run(count % sets)
+    while count < 1 or (time.perf_counter() - start < WARM_UP_SECONDS and count < MOST_WARM_UPS):
         count += 1
+        run(count % sets)
+        if count == 1:
+            device.synchronise()
     device.synchronise()
     return max((time.perf_counter() - start) / count, 1e-8)
 

@@ -61,7 +61,7 @@ def prepare(case: Case, setting: Setting) -> Call:
     batch, context, heads, kv_heads, dim = sizes_of(case)
     keys = sets_of(setting, lambda one: normal(one.other(1), batch, kv_heads, context, dim))
     values = sets_of(setting, lambda one: normal(one.other(2), batch, kv_heads, context, dim))
-    query = normal(setting.other(0), batch, heads, 1, dim)
+    query = normal(setting.other(0), batch, heads, 1, dim, scale=0.5)
     backend = str(case.key["backend"])
 
     def run(index: int) -> Tensor:

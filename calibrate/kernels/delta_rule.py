@@ -85,4 +85,4 @@ def exact_delta(state: Tensor, q: Tensor, k: Tensor, v: Tensor, log_decay: Tenso
     return torch.stack(outputs)
 
 
-KERNEL = Kernel("delta_rule", None, cases, work, set_bytes, prepare)
+KERNEL = Kernel("delta_rule", "recurrence", cases, work, set_bytes, prepare)

@@ -160,6 +160,13 @@ def chosen(total: int, most: int) -> Any:
     return torch.randperm(total)[:most].sort().values
 
 
+def some_of(total: int) -> tuple[int, int]:
+    """The ends of a stretch of at most 2^20 of `total` elements, at another place every time."""
+    length = min(total, 1 << 20)
+    start = int(torch.randint(0, total - length + 1, ()))
+    return start, start + length
+
+
 def error_of(actual: Tensor, expected: Tensor) -> float:
     """The largest |y − ref| / max(rms(ref), |ref|); infinite where the output is not finite.
 

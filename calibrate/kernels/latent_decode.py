@@ -37,7 +37,7 @@ def prepare(case: Case, setting: Setting) -> Call:
     """The latents of several layers, one query."""
     batch, context, heads = (case.shape[axis] for axis in ("batch", "context", "heads"))
     caches = sets_of(setting, lambda one: normal(one.other(1), batch, context, CACHED))
-    query = normal(setting.other(0), batch, heads, CACHED)
+    query = normal(setting.other(0), batch, heads, CACHED, scale=0.5)
 
     def run(index: int) -> Tensor:
         return latent_decode_attention(query, caches[index], LATENT, SCALE)

@@ -46,7 +46,7 @@ def prepare(case: Case, setting: Setting) -> Call:
     keys = sets_of(setting, lambda one: normal(one.other(1), pool, kv_heads, BLOCK, dim))
     values = sets_of(setting, lambda one: normal(one.other(2), pool, kv_heads, BLOCK, dim))
     table = torch.randperm(pool)[: batch * count].view(batch, count).to(setting.device.torch_name)
-    query = normal(setting.other(0), batch, heads, 1, dim)
+    query = normal(setting.other(0), batch, heads, 1, dim, scale=0.5)
     backend = str(case.key["backend"])
 
     def run(index: int) -> Tensor:

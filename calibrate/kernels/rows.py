@@ -46,7 +46,7 @@ def _kernel(name: str, bytes_of: Bytes, prepare: Prepare, shapes: Callable[[Devi
 
     return Kernel(
         name,
-        None,
+        "rows",
         cases,
         lambda case: Work(0.0, moved(case)),
         lambda case: max(1, int(moved(case))),
