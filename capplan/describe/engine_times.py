@@ -33,6 +33,36 @@ class EngineTimes(Part):
     """Seconds of a step beside its kernels and its sequences."""
     host_launch: float = 5e-6
     """Seconds that the host takes to launch one kernel when no graph is replayed."""
+    fused: tuple[str, ...] = ()
+    """Small kernels, by the operators' names, that the engine runs inside another, with no launch of their own."""
+    fuses_quantising: bool = False
+    """Whether activations are quantised inside the kernel before a product, so that it costs no launch of its own."""
+    prefill_joins_decode: bool = True
+    """Whether a prompt's prefill shares steps with running sequences (chunked prefill) or stops them."""
+    held_output: float = 0.5
+    """Share of its output that a running request holds in the pool on average, or that is kept free for it."""
+    host_layer: float = 0.0
+    """Seconds of the host for each layer of a prefill step that runs without graphs."""
+    host_moe_layer: float = 0.0
+    """The same for each layer with routed experts, on top."""
+    first_token: float = 0.0
+    """Seconds of the front end before a request reaches the scheduler and after its first token leaves it."""
+    per_input_token: float = 0.0
+    """Seconds of the front end (tokenising, hashing) for each input token."""
+    first_token_steps: float = 0.0
+    """Decode steps between a request's arrival, its prefill and the delivery of its first token."""
+    decode_share: float = 0.0
+    """Decode steps that run with or before a prefill step of their own accord."""
+    queueing: float = 1.0
+    """How much longer a prefill takes for each share of time that the server spends in prefill."""
+    tpot_low: float = 0.8
+    """10th percentile of measured over predicted time per output token, on models left out of the fit."""
+    tpot_high: float = 1.3
+    """Its 90th percentile."""
+    ttft_low: float = 0.6
+    """10th percentile of measured over predicted time to the first token, on models left out of the fit."""
+    ttft_high: float = 1.6
+    """Its 90th percentile."""
     sources: dict[str, str] = field(default_factory=dict)
 
 

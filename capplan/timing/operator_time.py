@@ -1,25 +1,25 @@
 """Seconds of one operator on one machine: the law of its kind, or a plain estimate where none was measured.
 
-Each kind of operator asks the machine's profile for the kernel that it is (`wanted_kernel`) with its sizes
-(`kernel_shape`); what no table measured (norms, rotations, recurrences, copies) takes a launch and its bytes at a
-share of the bandwidth, and says that it is assumed.
+Each kind of operator asks the machine's profile for the kernel that it is, with its sizes
+(`capplan.timing.wanted_kernels`); what no table measured (norms, rotations, recurrences, copies) takes a launch and its
+bytes at a share of the bandwidth, and says that it is assumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from capplan.describe.profile_choice import Choice, KernelProfile, Wanted, head_group
+from capplan.describe.profile_choice import Choice, KernelProfile, Wanted
 from capplan.describe.profile_table import Kind
 from capplan.errors import UnsupportedError
 from capplan.identity import Same
-from capplan.timing.kernel_estimates import KernelEstimate, estimate_choice
+from capplan.timing.kernel_estimates import KernelEstimate, estimate_choice, faster
 from capplan.timing.kernel_laws.terms import Quantity, larger
 from capplan.timing.machine import Machine
-from capplan.timing.roofline import Bound, host_rate, math_rate, operator_bound
+from capplan.timing.roofline import Bound, host_rate, knows_links, link_rate, math_rate, operator_bound
+from capplan.timing.wanted_kernels import wanted_kernel
 from capplan.work.operators import AttentionShape, Gemm, GroupedGemm, Message, Operator, Transfer
 
 Basis = Literal["fitted", "extrapolated", "assumed"]
@@ -38,6 +38,9 @@ ASSUMED_SPREAD = (0.6, 1.8)
 
 LIBRARY = "nccl"
 """Whose collectives every engine may fall back to."""
+
+QUANTISED = frozenset({"fp8", "int8", "fp4"})
+"""Formats into which activations are turned before a product."""
 
 SEND_LATENCY = 5e-6
 """Seconds before the first byte of a point-to-point message arrives (assumed)."""
@@ -58,6 +61,7 @@ class OperatorTime:
         basis: what the estimate rests on.
         law: the kind of law, within which errors go together.
         notes: what was stretched or assumed.
+        estimate: one call by its law, term by term; None where none was measured.
     """
 
     operator: Operator
@@ -70,6 +74,7 @@ class OperatorTime:
     basis: Basis
     law: str
     notes: tuple[str, ...] = ()
+    estimate: KernelEstimate | None = None
 
     @property
     def seconds(self) -> Quantity:
@@ -84,17 +89,22 @@ def operator_time(operator: Operator, machine: Machine) -> OperatorTime:
         UnsupportedError: the device lacks the units or links that the operator needs.
     """
     bound = operator_bound(operator, machine.gpu)
+    basis: Basis
+    law: str = operator.kind
     found = _measured(operator, machine)
     if found is not None:
-        launch = found.time.serial.get("launch", 0.0)
-        total, low, high = found.total, found.low, found.high
-        basis: Basis = "extrapolated" if found.extrapolated else "fitted"
-        law, notes = found.fit.kind, found.extrapolated
+        launch, total = found.time.serial.get("launch", 0.0), found.total
+        spread = found.low / total, found.high / total
+        if operator.kind == "gemm" and operator.activation_format in QUANTISED:
+            launch, total = _in_step(operator, machine, found)
+        low, high = total * spread[0], total * spread[1]
+        law, basis = found.fit.kind, "extrapolated" if found.extrapolated else "fitted"
+        notes = found.extrapolated
     else:
         launch, body = _assumed(operator, machine, bound)
         total = launch + body
         low, high = total * ASSUMED_SPREAD[0], total * ASSUMED_SPREAD[1]
-        basis, law, notes = "assumed", operator.kind, ()
+        basis, notes = "assumed", ()
     count = operator.count
     least = bound.seconds
     total, low, high = (larger(value, least) for value in (total, low, high))
@@ -109,7 +119,29 @@ def operator_time(operator: Operator, machine: Machine) -> OperatorTime:
         basis,
         law,
         notes,
+        found,
     )
+
+
+def _in_step(operator: Operator, machine: Machine, found: KernelEstimate) -> tuple[Quantity, Quantity]:
+    """(launch, total) of a product with quantised activations inside a replayed step.
+
+    Measured alone, its launch is that of several kernels started by the host. Inside a graph it launches as the 16-bit
+    product does; quantising the activations is a small kernel of its own, ``3·m·k`` bytes, unless the engine fuses it
+    into the kernel before.
+    """
+    shape, times = operator.shape, machine.times
+    assert isinstance(shape, Gemm)
+    assert machine.kernels is not None
+    plain = choices(Same(machine.kernels), "gemm", Wanted(engine=machine.engine, format="bf16"), machine.engine)
+    constants: Any = plain[0].fit.constants if plain else found.fit.constants
+    launch: Quantity = min(constants.launch, found.time.serial["launch"])
+    serial = found.time.serial
+    body = found.total - serial["launch"] - serial.get("requantise", 0.0)
+    if not times.fuses_quantising:
+        launch = launch + times.small_kernel
+        body = body + 3 * shape.m * shape.k / (times.small_kernel_bandwidth * machine.gpu.memory.bandwidth)
+    return launch, launch + body
 
 
 def _measured(operator: Operator, machine: Machine) -> KernelEstimate | None:
@@ -119,17 +151,17 @@ def _measured(operator: Operator, machine: Machine) -> KernelEstimate | None:
     the engine, or for a message of the library, were measured, the fastest stands.
     """
     kernels = machine.kernels
-    if kernels is None or operator.kind not in _QUESTIONS:
+    question = wanted_kernel(operator, machine.engine)
+    if kernels is None or question is None:
         return None
-    kind, wanted, shape = _QUESTIONS[operator.kind](operator, machine.engine)
+    kind, wanted, shape = question
     best: KernelEstimate | None = None
     for choice in choices(Same(kernels), kind, wanted, machine.engine):
         try:
             found = estimate_choice(kernels, kind, wanted, choice, shape)
         except UnsupportedError:
             continue
-        if best is None or _first(found.total) < _first(best.total):
-            best = found
+        best = found if best is None else faster(best, found)
     return best
 
 
@@ -147,120 +179,6 @@ def choices(key: Same[KernelProfile], kind: Kind, wanted: Wanted, engine: str) -
     return ranked[:1]
 
 
-Question = tuple[Kind, Wanted, dict[str, Quantity]]
-
-
-def _gemm(operator: Operator, engine: str) -> Question:
-    shape = operator.shape
-    assert isinstance(shape, Gemm)
-    wanted = Wanted(engine=engine, format=kernel_name(operator.weight_format or "bf16"))
-    return "gemm", wanted, {"m": shape.m, "n": shape.n * shape.batch, "k": shape.k}
-
-
-def kernel_name(number_format: str) -> str:
-    """The name under which kernels of a format were measured: both 16-bit formats run alike."""
-    return "bf16" if number_format == "fp16" else number_format
-
-
-def _grouped_gemm(operator: Operator, engine: str) -> Question:
-    shape = operator.shape
-    assert isinstance(shape, GroupedGemm)
-    sizes: dict[str, Quantity] = {
-        "tokens": shape.assignments / shape.top_k,
-        "hidden": shape.hidden,
-        "width": shape.intermediate,
-        "top_k": shape.top_k,
-        "experts": shape.experts,
-        "distinct_experts": shape.distinct,
-    }
-    return "grouped_gemm", Wanted(engine=engine, format=kernel_name(operator.weight_format)), sizes
-
-
-def _prefill(operator: Operator, engine: str) -> Question:
-    shape = _attention(operator)
-    tokens = shape.tokens / shape.sequences
-    sizes: dict[str, Quantity] = {
-        "batch": shape.sequences,
-        "tokens": tokens,
-        "heads": shape.heads,
-        "kv_heads": shape.kv_heads,
-        "prefix": shape.keys / shape.sequences - tokens,
-        "window": shape.limit or 0,
-    }
-    wanted = Wanted(
-        engine=engine,
-        format=kernel_name(operator.activation_format),
-        kv_format=kernel_name(operator.kv_format or operator.activation_format),
-        head_dim=shape.key_dim,
-        window="window" if shape.limit else "full",
-    )
-    return "prefill_attention", wanted, sizes
-
-
-def _decode(operator: Operator, engine: str) -> Question:
-    shape = _attention(operator)
-    sizes: dict[str, Quantity] = {
-        "batch": shape.sequences,
-        "context": shape.keys / shape.sequences,
-        "heads": shape.heads,
-        "kv_heads": shape.kv_heads,
-    }
-    wanted = Wanted(
-        engine=engine,
-        format=kernel_name(operator.activation_format),
-        kv_format=kernel_name(operator.kv_format or operator.activation_format),
-        head_dim=shape.key_dim,
-        heads=head_group(int(_first(shape.heads)), int(_first(shape.kv_heads))),
-        window="window" if shape.limit else "full",
-    )
-    return "decode_attention", wanted, sizes
-
-
-def _mla_prefill(operator: Operator, engine: str) -> Question:
-    shape = _attention(operator)
-    tokens = shape.tokens / shape.sequences
-    sizes: dict[str, Quantity] = {
-        "batch": shape.sequences,
-        "tokens": tokens,
-        "heads": shape.heads,
-        "prefix": shape.keys / shape.sequences - tokens,
-    }
-    wanted = Wanted(engine=engine, kv_format=kernel_name(operator.kv_format or operator.activation_format), absorbed="no")
-    return "mla_prefill", wanted, sizes
-
-
-def _mla_decode(operator: Operator, engine: str) -> Question:
-    shape = _attention(operator)
-    sizes: dict[str, Quantity] = {
-        "batch": shape.sequences,
-        "context": shape.keys / shape.sequences,
-        "heads": shape.heads,
-    }
-    return "mla_decode", Wanted(engine=engine, kv_format=kernel_name(operator.kv_format or operator.activation_format)), sizes
-
-
-def _collective(operator: Operator, engine: str) -> Question:
-    shape = operator.shape
-    assert isinstance(shape, Message)
-    ranks = int(_first(shape.ranks))
-    wanted = Wanted(collective=shape.collective, gpus=ranks)
-    return "collective", wanted, {"bytes": shape.bytes, "gpus": ranks}
-
-
-_QUESTIONS: dict[str, Callable[[Operator, str], Question]] = {
-    "gemm": _gemm,
-    "head": _gemm,
-    "absorbed_product": _gemm,
-    "grouped_gemm": _grouped_gemm,
-    "prefill_attention": _prefill,
-    "decode_attention": _decode,
-    "mla_prefill": _mla_prefill,
-    "mla_decode": _mla_decode,
-    "collective": _collective,
-}
-"""For each kind that a law may stand for: the law's kind, the kernel that is wanted, its sizes."""
-
-
 def _assumed(operator: Operator, machine: Machine, bound: Bound) -> tuple[Quantity, Quantity]:
     """(launch, body) of what no table measured.
 
@@ -272,18 +190,9 @@ def _assumed(operator: Operator, machine: Machine, bound: Bound) -> tuple[Quanti
     if isinstance(operator.shape, Transfer):
         return times.host_launch, operator.shape.bytes / (HOST_LINK_SHARE * host_rate(gpu))
     if isinstance(operator.shape, Message):
-        return SEND_LATENCY, bound.link
+        return SEND_LATENCY, bound.link if knows_links(gpu) else link_rate(gpu)
     if isinstance(operator.shape, (Gemm, GroupedGemm, AttentionShape)):
         compute = operator.flops / (COMPUTE_SHARE * math_rate(gpu, operator.activation_format))
         return times.small_kernel, larger(compute, traffic / MEMORY_SHARE)
-    return times.small_kernel, larger(bound.compute / COMPUTE_SHARE, traffic / times.small_kernel_bandwidth)
-
-
-def _attention(operator: Operator) -> AttentionShape:
-    assert isinstance(operator.shape, AttentionShape)
-    return operator.shape
-
-
-def _first(value: Any) -> float:
-    """A number, or the first element of an array whose elements stand for one choice."""
-    return float(value.flat[0]) if getattr(value, "ndim", 0) else float(value)
+    launch = 0.0 if operator.name in times.fused else times.small_kernel
+    return launch, larger(bound.compute / COMPUTE_SHARE, traffic / times.small_kernel_bandwidth)

@@ -1,0 +1,258 @@
+"""How fast does a server answer under a load: TTFT, TPOT, throughput, with intervals; what binds; when it queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+from capplan.errors import UnsupportedError, UsageError
+from capplan.questions.answer import Answer, Explained, Provenance
+from capplan.questions.setting import Setting, SettingOptions, resolve_setting
+from capplan.questions.setting_memory import setting_budget
+from capplan.serving.open_loop import breaking_rate, open_loop, saturation, share_within, ttft_percentile
+from capplan.serving.replica import EngineSettings, Replica
+from capplan.serving.spread import Interval, tpot_interval, ttft_interval
+from capplan.serving.steady_state import OperatingPoint, closed_loop
+from capplan.serving.workload import Workload
+
+if TYPE_CHECKING:
+    from capplan.describe.gpu import GpuSpec
+    from capplan.describe.model import ModelSpec
+
+FIGURES = (
+    "mean_ttft_ms",
+    "mean_tpot_ms",
+    "mean_itl_ms",
+    "mean_e2el_ms",
+    "request_throughput",
+    "output_throughput",
+    "total_token_throughput",
+)
+
+
+@dataclass(frozen=True)
+class EstimateResult:
+    """One operating point; names are those of ``vllm bench serve``, intervals hold four of five measurements.
+
+    Args:
+        mean_ttft_ms: milliseconds to the first token.
+        mean_tpot_ms: milliseconds of each further token.
+        mean_itl_ms: milliseconds between two tokens of one request, the pauses for others' prefills included.
+        mean_e2el_ms: milliseconds of a whole request.
+        request_throughput: requests a second of the deployment.
+        output_throughput: output tokens a second.
+        total_token_throughput: input and output tokens a second.
+        concurrency: requests in the system.
+        admitted_batch: of them those that run.
+        queued: whether some wait for memory or a place.
+        saturation_rate: requests a second that the server cannot exceed.
+        kv_capacity_tokens: tokens that the KV pools hold.
+        binds: what sets the time of a decode step.
+        p50_ttft_ms: half of Poisson arrivals stay under this; None for a closed loop.
+        p90_ttft_ms: nine of ten do.
+        p99_ttft_ms: 99 of 100 do.
+        goodput: requests a second that keep to both limits; None without limits.
+        breaking_rate: the rate at which a mean leaves its limit; None without limits.
+    """
+
+    mean_ttft_ms: float
+    mean_ttft_ms_low: float
+    mean_ttft_ms_high: float
+    mean_tpot_ms: float
+    mean_tpot_ms_low: float
+    mean_tpot_ms_high: float
+    mean_itl_ms: float
+    mean_itl_ms_low: float
+    mean_itl_ms_high: float
+    mean_e2el_ms: float
+    mean_e2el_ms_low: float
+    mean_e2el_ms_high: float
+    request_throughput: float
+    request_throughput_low: float
+    request_throughput_high: float
+    output_throughput: float
+    output_throughput_low: float
+    output_throughput_high: float
+    total_token_throughput: float
+    total_token_throughput_low: float
+    total_token_throughput_high: float
+    concurrency: float
+    admitted_batch: float
+    queued: bool
+    saturation_rate: float
+    kv_capacity_tokens: int | None
+    binds: str
+    p50_ttft_ms: float | None = None
+    p90_ttft_ms: float | None = None
+    p99_ttft_ms: float | None = None
+    goodput: float | None = None
+    breaking_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """The load of an estimate.
+
+    Args:
+        isl: mean input tokens.
+        osl: mean output tokens.
+        concurrency: clients of a closed loop.
+        request_rate: requests a second of an open loop.
+        prefix_hit_rate: share of the input whose cache is there already.
+        ttft: the most seconds to the first token.
+        tpot: the most seconds a token.
+        max_num_seqs: the most sequences that run at once; None: the engine's default.
+        waves: requests of each client, where the first burst counts; None: a steady load.
+    """
+
+    isl: float
+    osl: float
+    concurrency: float | None = None
+    request_rate: float | None = None
+    prefix_hit_rate: float = 0.0
+    ttft: float | None = None
+    tpot: float | None = None
+    max_num_seqs: int | None = None
+    waves: int | None = None
+
+
+def estimate(
+    model: str | ModelSpec, gpu: str | GpuSpec | None = None, *, load: LoadRequest, **options: Unpack[SettingOptions]
+) -> Answer[EstimateResult]:
+    """TTFT, TPOT and throughput of a server in steady state; see `capplan.serving.steady_state` for the equations.
+
+    Args:
+        model: a reference as for ``--model``, or a description.
+        gpu: a device's name, file or description.
+        load: what clients ask.
+        options: the deployment, as for `resolve_setting`.
+
+    Raises:
+        CapplanError: something that does not exist, does not fit, or that no profile stands for.
+    """
+    setting = resolve_setting(model, gpu, **options)
+    return estimate_of(setting, load)
+
+
+def estimate_of(setting: Setting, load: LoadRequest) -> Answer[EstimateResult]:
+    """`estimate` for a setting that is resolved already."""
+    if not setting.corrected:
+        raise UnsupportedError(
+            f"no measured profile stands for {setting.gpu.name}: there are bounds, and no prediction of serving",
+            where="--gpu",
+            hint="capplan roofline gives the bounds; capplan calibrate makes a profile",
+        )
+    replica, notes, tokens = served_replica(setting, load)
+    workload = Workload(load.isl, load.osl, load.concurrency, load.request_rate, load.waves, load.prefix_hit_rate)
+    point = closed_loop(replica, workload) if load.concurrency is not None else open_loop(replica, workload)
+    result = _result(replica, workload, load, point, tokens)
+    warnings = list(setting.warnings)
+    if point.queued:
+        warnings.append(
+            f"the KV pool or the limit of sequences admits {point.admitted_batch:.0f} requests: the rest queue"
+        )
+    figures: dict[str, Provenance] = dict.fromkeys(FIGURES, "fitted")
+    if setting.machine.kernels is not None and setting.machine.kernels.carried:
+        figures = dict.fromkeys(FIGURES, "extrapolated")
+    return Answer(
+        command="estimate",
+        inputs={**setting.inputs, **vars(load)},
+        result=result,
+        explanation=tuple(_explain(replica, workload, point)),
+        assumptions=(*setting.assumptions, *notes),
+        warnings=tuple(warnings),
+        sources=setting.sources,
+        provenance=figures,
+    )
+
+
+def served_replica(setting: Setting, load: LoadRequest) -> tuple[Replica, tuple[str, ...], int | None]:
+    """The replica behind a setting with the KV pool that fits beside its weights, notes, and the pool in tokens.
+
+    Raises:
+        UsageError: it does not fit.
+    """
+    budget = setting_budget(setting, int(load.isl + load.osl), load.max_num_seqs)
+    if not budget.fits:
+        reasons = "; ".join(shortage.reason for shortage in budget.shortages)
+        raise UsageError(
+            f"{setting.spec.name} does not fit on {setting.gpus} x {setting.gpu.name}: {reasons}",
+            where="--gpu",
+            hint="capplan fit shows what is missing and what would fit",
+        )
+    tokens = budget.capacity.capacity_tokens
+    settings = EngineSettings(
+        max_num_batched_tokens=setting.deployment.max_num_batched_tokens or budget.plan.max_num_batched_tokens,
+        max_num_seqs=budget.plan.max_num_seqs,
+    )
+    replica = Replica(setting.spec, setting.machine, setting.sharding, setting.formats, settings, float(tokens))
+    return replica, budget.notes, tokens * setting.sharding.dp
+
+
+def _result(
+    replica: Replica, workload: Workload, load: LoadRequest, point: OperatingPoint, tokens: int | None
+) -> EstimateResult:
+    times = replica.machine.times
+    ttft, tpot = ttft_interval(point.ttft, times), tpot_interval(point.tpot, times)
+    rest = max(workload.osl - 1, 0)
+    e2e = Interval(ttft.low + rest * tpot.low, ttft.high + rest * tpot.high)
+    rates = e2e.inverse(point.request_rate * point.e2e)
+    figures: dict[str, Any] = {}
+    for name, value, interval, scale in (
+        ("mean_ttft_ms", point.ttft, ttft, 1e3),
+        ("mean_tpot_ms", point.tpot, tpot, 1e3),
+        ("mean_itl_ms", point.tpot, tpot, 1e3),
+        ("mean_e2el_ms", point.e2e, e2e, 1e3),
+        ("request_throughput", point.request_rate, rates, 1.0),
+        ("output_throughput", point.output_rate, rates, workload.osl),
+        ("total_token_throughput", point.output_rate + point.input_rate, rates, workload.osl + workload.isl),
+    ):
+        own = scale if scale == 1e3 else 1.0
+        figures[name] = value * own
+        figures[f"{name}_low"], figures[f"{name}_high"] = interval.low * scale, interval.high * scale
+    tails: dict[str, Any] = {}
+    if workload.request_rate is not None:
+        tails = {f"p{p}_ttft_ms": 1e3 * ttft_percentile(point, p / 100) for p in (50, 90, 99)}
+    if load.ttft is not None or load.tpot is not None:
+        tails["breaking_rate"] = breaking_rate(replica, workload, times, ttft=load.ttft, tpot=load.tpot)
+        in_time = share_within(point, load.ttft) if load.ttft is not None else 1.0
+        fast = load.tpot is None or point.tpot <= load.tpot
+        tails["goodput"] = point.request_rate * in_time if fast else 0.0
+    return EstimateResult(
+        **figures,
+        concurrency=point.request_rate * point.e2e,
+        admitted_batch=point.admitted_batch,
+        queued=point.queued,
+        saturation_rate=saturation(replica, workload),
+        kv_capacity_tokens=tokens,
+        binds=_binds(point),
+        **tails,
+    )
+
+
+def _binds(point: OperatingPoint) -> str:
+    """What takes most of a token's time."""
+    terms = point.terms
+    waiting = point.tpot - terms.decode_step
+    return "others' prefills" if waiting > terms.decode_step else "decode steps"
+
+
+def _explain(replica: Replica, workload: Workload, point: OperatingPoint) -> list[Explained]:
+    terms, osl = point.terms, workload.osl
+    return [
+        Explained(
+            "decode step", "S of B sequences at context L + O/2", f"B = {terms.admitted:g}", terms.decode_step, "s"
+        ),
+        Explained("one prompt's prefill", "M, added to the others' steps", "", terms.prefill_share, "s"),
+        Explained(
+            "TPOT",
+            "S + (B - 1)/O · M",
+            f"{terms.decode_step:.4g} + {max(terms.admitted - 1, 0):g}/{osl:g} · {terms.prefill_share:.4g}",
+            point.tpot,
+            "s",
+        ),
+        Explained("share of time in prefill", "C·G(1) / (nb·O·TPOT)", "", terms.utilisation, ""),
+        Explained("later requests", "P·(1 + gam·rho/2) + wait·TPOT", "", terms.later, "s"),
+        Explained("TTFT", "t0 + tok·L + kx·TPOT + later", "", point.ttft, "s"),
+        Explained("request", "TTFT + (O - 1)·TPOT + queueing", "", point.e2e, "s"),
+    ]

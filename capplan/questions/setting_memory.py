@@ -1,0 +1,38 @@
+"""The memory budget of a setting: what its engine leaves for the KV cache beside the weights."""
+
+from __future__ import annotations
+
+from capplan.describe.engine import engine_rules
+from capplan.memory.budget import MemoryBudget, memory_budget
+from capplan.questions.fit_plan import plan_request
+from capplan.questions.fit_request import FitRequest
+from capplan.questions.setting import Setting
+
+
+def setting_budget(setting: Setting, max_model_len: int, max_num_seqs: int | None = None) -> MemoryBudget:
+    """The budget of a setting for requests of at most `max_model_len` tokens.
+
+    Raises:
+        UsageError: a setting that its engine would refuse.
+    """
+    deployment, parallel = setting.deployment, setting.deployment.parallel
+    request = FitRequest(
+        model=setting.spec,
+        gpu=setting.gpu.name,
+        engine=deployment.engine,
+        engine_version=deployment.engine_version,
+        tensor_parallel_size=parallel.tp,
+        pipeline_parallel_size=parallel.pp,
+        data_parallel_size=parallel.dp,
+        enable_expert_parallel=parallel.ep > 1,
+        decode_context_parallel_size=parallel.cp,
+        stage_layers=parallel.stage_layers,
+        weight_dtype=deployment.weight_dtype,
+        kv_cache_dtype=deployment.kv_cache_dtype,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+        enforce_eager=deployment.enforce_eager,
+    )
+    engine = engine_rules(deployment.engine, deployment.engine_version)
+    return memory_budget(plan_request(request, engine, setting.gpu, None, ()).plan)

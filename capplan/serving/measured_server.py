@@ -1,0 +1,118 @@
+"""From one row of a measured table to the replica and the workload that it describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from capplan.describe.gpu import GpuSpec
+from capplan.describe.gpu_catalog import load_gpu
+from capplan.describe.model import ModelSpec
+from capplan.describe.precision import checkpoint_of
+from capplan.describe.quantisation import QuantisationPlan
+from capplan.describe.resolve import resolve_model
+from capplan.errors import UsageError
+from capplan.serving.pool import pool_tokens
+from capplan.serving.replica import EngineSettings, Replica
+from capplan.serving.workload import Workload
+from capplan.timing.machine import Machine, machine_for
+from capplan.work.formats import MATH_FORMATS, Formats
+from capplan.work.sharding import Sharding
+
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
+
+BENCHMARK_WAVES = 10
+"""Requests that each client of the usual benchmark sends: ten times the concurrency in all."""
+
+
+@dataclass(frozen=True)
+class MeasuredServer:
+    """What a table says of one measurement, beside the measured values.
+
+    Args:
+        model: its name or Hugging Face id.
+        precision: of the checkpoint: fp8, fp4, int4, bf16; None: the checkpoint's own.
+        gpu: the device's name.
+        engine: the engine's name.
+        isl: the longest input.
+        osl: the longest output.
+        concurrency: clients.
+        mean_length: mean length as a share of the longest.
+        gpus: devices in all.
+        tp: tensor-parallel size of attention, over all its devices or within a data-parallel group.
+        attention_dp: data-parallel groups of attention.
+        expert_parallel: groups of experts.
+        settings: the server's.
+        waves: requests of each client.
+    """
+
+    model: str
+    precision: str | None
+    gpu: str
+    engine: str
+    isl: float
+    osl: float
+    concurrency: float
+    mean_length: float = 1.0
+    gpus: int = 1
+    tp: int = 1
+    attention_dp: int = 1
+    expert_parallel: int = 1
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    waves: int | None = BENCHMARK_WAVES
+
+
+def server_replica(server: MeasuredServer, machine: Callable[[str, str], Machine] | None = None) -> Replica:
+    """The replica of a measured server, its KV pool included.
+
+    Raises:
+        CapplanError: a model, device, precision or engine that is not known, or a sharding that cannot be.
+    """
+    engine = ENGINES.get(server.engine.lower())
+    if engine is None:
+        raise UsageError(f"{server.engine!r} is not an engine that was fitted", where="backend")
+    device = (machine or _machine)(server.gpu, engine)
+    spec, plan = _checkpoint(server.model, server.precision)
+    sharding = _sharding(server)
+    kv = kv_format_of(plan, device.gpu, engine)
+    math = frozenset(name for name in MATH_FORMATS if device.gpu.dense_rate(name) is not None)
+    formats = Formats(dtype="bf16", kv=kv, plan=plan, math=math)
+    tokens = pool_tokens(spec, plan, device.gpu, engine, sharding, kv, server.settings)
+    return Replica(spec, device, sharding, formats, server.settings, tokens)
+
+
+def server_workload(server: MeasuredServer) -> Workload:
+    """The load of a measured server, in mean lengths."""
+    return Workload(
+        isl=max(1.0, server.isl * server.mean_length),
+        osl=max(1.0, server.osl * server.mean_length),
+        concurrency=server.concurrency,
+        waves=server.waves,
+    )
+
+
+def kv_format_of(plan: QuantisationPlan, gpu: GpuSpec, engine: str) -> str:
+    """The KV cache's format where a table does not say: fp8 on TensorRT-LLM and on Blackwell for quantised checkpoints.
+
+    Source: which format fits public serving measurements best, of all engines and devices.
+    """
+    quantised = plan.scheme is not None or any(rule.scheme is not None for rule in plan.rules)
+    blackwell = gpu.architecture.startswith("blackwell")
+    return "fp8" if quantised and (engine == "trtllm" or blackwell) else "bf16"
+
+
+def _sharding(server: MeasuredServer) -> Sharding:
+    dp = server.attention_dp
+    tp = server.tp // dp if dp > 1 and server.tp == server.gpus else server.tp
+    return Sharding(tp=max(1, tp), dp=dp, ep=server.expert_parallel)
+
+
+@lru_cache(maxsize=256)
+def _checkpoint(model: str, precision: str | None) -> tuple[ModelSpec, QuantisationPlan]:
+    return checkpoint_of(resolve_model(model).spec, precision)
+
+
+@lru_cache(maxsize=64)
+def _machine(gpu: str, engine: str) -> Machine:
+    return machine_for(load_gpu(gpu), engine)

@@ -1,0 +1,118 @@
+"""Requests that arrive at a rate: the concurrency that they make, the rate at which the server breaks, and the tails.
+
+Little's law ties the two loops together: at rate λ the mean number of requests in the system is ``λ · E2E``, so that an
+open loop runs at the concurrency whose closed loop has that throughput.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log
+
+from capplan.describe.engine_times import EngineTimes
+from capplan.errors import UsageError
+from capplan.serving.replica import Replica
+from capplan.serving.steady_state import OperatingPoint, closed_loop, load_of, operating_point
+from capplan.serving.workload import Workload
+
+MOST_CLIENTS = 1 << 14
+"""Clients of the closed loop whose throughput counts as the server's most."""
+
+
+def saturation(replica: Replica, workload: Workload) -> float:
+    """Requests a second that the server cannot exceed: the throughput of as many clients as it admits."""
+    full = replace(workload, concurrency=float(MOST_CLIENTS), request_rate=None)
+    most = load_of(replica, full).running * replica.sharding.dp
+    return closed_loop(replica, replace(full, concurrency=most)).request_rate
+
+
+def open_loop(replica: Replica, workload: Workload) -> OperatingPoint:
+    """The operating point at a request rate: the closed loop with the same throughput, found by bisection.
+
+    Raises:
+        UsageError: no request rate, or one at or beyond what the server can do.
+    """
+    rate = workload.request_rate
+    if rate is None:
+        raise UsageError("an open loop needs a request rate", where="--request-rate")
+    most = saturation(replica, workload)
+    if rate >= most:
+        raise UsageError(
+            f"the server serves {most:.3g} requests a second at most: at {rate:g} its queue grows without end",
+            where="--request-rate",
+            hint=f"a rate under {most:.3g}, or {int(rate / most) + 1} replicas",
+        )
+    low, high = 1e-3, float(MOST_CLIENTS * replica.sharding.dp)
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        point = closed_loop(replica, replace(workload, concurrency=middle, request_rate=None))
+        low, high = (middle, high) if point.request_rate < rate else (low, middle)
+        if high / low < 1.002:
+            break
+    return closed_loop(replica, replace(workload, concurrency=high, request_rate=None))
+
+
+def ttft_percentile(point: OperatingPoint, share: float) -> float:
+    """The TTFT that a share of Poisson arrivals stay under: the mean without waiting, and an M/D/1 queue for prefill.
+
+    With service time P and utilisation ρ the wait has mean ``ρP / (2(1 - ρ))`` and a tail of about
+    ``P(W > t) = ρ · exp(-2(1 - ρ)t / P)``.
+
+    Leaves out the spread of lengths and of decode steps; `capplan simulate` has both.
+
+    Source: Kleinrock, Queueing Systems 1 (1975), section 5.11; heavy-traffic tail of M/G/1.
+    """
+    service, busy = point.terms.prefill, min(point.terms.utilisation, 0.999)
+    mean_wait = busy * service / (2 * (1 - busy))
+    if busy <= 1 - share:
+        return point.ttft - mean_wait
+    wait = service / (2 * (1 - busy)) * log(busy / (1 - share))
+    return point.ttft - mean_wait + max(0.0, wait)
+
+
+def share_within(point: OperatingPoint, ttft: float) -> float:
+    """The share of Poisson arrivals whose first token comes within `ttft` seconds; the inverse of `ttft_percentile`."""
+    service, busy = point.terms.prefill, min(point.terms.utilisation, 0.999)
+    base = point.ttft - busy * service / (2 * (1 - busy))
+    if ttft < base:
+        return 0.0
+    return 1 - busy * exp(-2 * (1 - busy) * (ttft - base) / service)
+
+
+def breaking_rate(
+    replica: Replica, workload: Workload, times: EngineTimes, *, ttft: float | None, tpot: float | None
+) -> float:
+    """The greatest request rate at which mean TTFT and TPOT keep to both limits; 0 when not even one request does.
+
+    Args:
+        replica: the server.
+        workload: the lengths.
+        times: the engine's constants.
+        ttft: the most seconds to the first token; None: any.
+        tpot: the most seconds a token; None: any.
+    """
+
+    def holds(clients: float) -> OperatingPoint | None:
+        load = load_of(replica, replace(workload, concurrency=clients, request_rate=None, waves=None))
+        point = operating_point(load, times)
+        late = (ttft is not None and point.ttft > ttft) or (tpot is not None and point.tpot > tpot)
+        return None if late or point.queued else point
+
+    groups = float(replica.sharding.dp)
+    best = holds(groups)
+    if best is None:
+        return 0.0
+    low, high = groups, groups * 2
+    while high <= MOST_CLIENTS * groups:
+        point = holds(high)
+        if point is None:
+            break
+        best, low, high = point, high, high * 2
+    for _ in range(12):
+        middle = (low + high) / 2
+        point = holds(middle)
+        if point is None:
+            high = middle
+        else:
+            best, low = point, middle
+    return best.request_rate

@@ -1,0 +1,149 @@
+"""One replica of a model on an engine: how long its steps take, and what its KV pool admits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from capplan.describe.engine_times import EngineTimes
+from capplan.describe.model import MixtureOfExperts, ModelSpec
+from capplan.timing.machine import Machine
+from capplan.timing.step_time import StepTime, step_time
+from capplan.work.formats import Formats
+from capplan.work.sharding import Sharding
+from capplan.work.step import Decode, Prefill, Step, ledger
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """The settings of a server that shape its steps.
+
+    Args:
+        max_num_batched_tokens: the most tokens of one step.
+        max_num_seqs: the most sequences that run at once, in each data-parallel group.
+        chunked_prefill: whether prompts join decode steps; else they have steps of their own.
+        receive_interval: decode steps between two looks at the queue.
+        batch_wait: steps that a lone prompt is held back for company.
+    """
+
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 1024
+    chunked_prefill: bool = True
+    receive_interval: int = 1
+    batch_wait: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """What one or more steps are made of, before an engine's own constants make seconds of it.
+
+    Args:
+        bodies: seconds of the kernels' bodies, measured alone.
+        launches: seconds of their launches.
+        bound: the datasheet's bound.
+        sequences: sequences scheduled and sampled.
+        steps: steps.
+    """
+
+    bodies: float = 0.0
+    launches: float = 0.0
+    bound: float = 0.0
+    sequences: float = 0.0
+    steps: float = 0.0
+
+    @classmethod
+    def of(cls, time: StepTime, sequences: float) -> StepParts:
+        """The parts of one step."""
+        bodies = sum(operator.body for operator in time.operators)
+        launches = sum(operator.launch for operator in time.operators)
+        return cls(float(bodies), float(launches), float(time.bound), sequences, 1.0)
+
+    def __add__(self, other: StepParts) -> StepParts:
+        return StepParts(
+            self.bodies + other.bodies,
+            self.launches + other.launches,
+            self.bound + other.bound,
+            self.sequences + other.sequences,
+            self.steps + other.steps,
+        )
+
+    def __sub__(self, other: StepParts) -> StepParts:
+        return self + other * -1.0
+
+    def __mul__(self, factor: float) -> StepParts:
+        return StepParts(
+            self.bodies * factor,
+            self.launches * factor,
+            self.bound * factor,
+            self.sequences * factor,
+            self.steps * factor,
+        )
+
+    def seconds(self, times: EngineTimes) -> float:
+        """``max(kernel_share · bodies + launches, bound) + per_sequence · sequences + per_step · steps``."""
+        kernels = max(times.kernel_share * self.bodies + self.launches, self.bound)
+        return kernels + times.per_sequence * self.sequences + times.per_step * self.steps
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A model on its ranks.
+
+    Args:
+        spec: the model.
+        machine: the device of every rank, with the engine.
+        sharding: the parallel sizes.
+        formats: number formats of weights, activations and cache.
+        settings: the server's settings.
+        kv_tokens: tokens that the KV pool of one data-parallel group holds; None: as many as are wanted.
+    """
+
+    spec: ModelSpec
+    machine: Machine
+    sharding: Sharding = field(default_factory=Sharding)
+    formats: Formats | None = None
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    kv_tokens: float | None = None
+    _known: dict[tuple[Step, float], StepParts] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def moe_layers(self) -> int:
+        """Layers with routed experts."""
+        return sum(
+            layers
+            for _, layers, block in self.spec.each_block()
+            if any(isinstance(ffn, MixtureOfExperts) for ffn in block.ffn)
+        )
+
+    def step(self, step: Step, sequences: float) -> StepParts:
+        """One step in which `sequences` sequences are scheduled."""
+        key = (step, sequences)
+        if key not in self._known:
+            work = ledger(self.spec, step, self.sharding, self.formats)
+            self._known[key] = StepParts.of(step_time(work, self.machine, sequences=sequences), sequences)
+        return self._known[key]
+
+    def decode(self, sequences: int, context: int) -> StepParts:
+        """A step that decodes one token of each of `sequences` sequences with `context` positions."""
+        return self.step(Step(decode=(Decode(sequences, context),)), sequences)
+
+    def prefill(self, tokens: int, sequences: int = 1) -> StepParts:
+        """`sequences` prompts of `tokens` in steps of their own, chunk after chunk of the token budget."""
+        parts = StepParts()
+        for chunk, prefix in self.chunks(tokens, sequences):
+            parts += self.step(Step(prefill=(Prefill(chunk, prefix, sequences),)), sequences)
+        return parts
+
+    def joined(self, tokens: int, running: int, context: int) -> StepParts:
+        """What a prompt of `tokens` adds to the decode steps of `running` sequences which it joins."""
+        alone = self.decode(running, context)
+        parts = StepParts()
+        for chunk, prefix in self.chunks(tokens, 1, taken=running):
+            step = Step(decode=(Decode(running, context),), prefill=(Prefill(chunk, prefix),))
+            parts += self.step(step, running + 1) - alone
+        return parts
+
+    def chunks(self, tokens: int, sequences: int, taken: int = 0) -> list[tuple[int, int]]:
+        """(tokens, prefix) of each chunk of a prompt under the token budget, of which `taken` tokens are decoded."""
+        most = max(1, (self.settings.max_num_batched_tokens - taken) // sequences)
+        return [(min(most, tokens - start), start) for start in range(0, tokens, most)]
