@@ -152,7 +152,7 @@ def _fit_shared(rows: Sequence[MeasuredLoad], times: Times) -> Times:
         return weights * (np.log(predicted) - measured)
 
     values = _solve(residuals, [getattr(next(iter(times.values())), name) for name in SHARED], SHARED)
-    found: dict[str, Any] = dict(zip(SHARED, values, strict=True))
+    found: Any = dict(zip(SHARED, values, strict=True))
     return {engine: replace(own, **found) for engine, own in times.items()}
 
 

@@ -11,7 +11,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from capplan.questions.attention_pairs import attention_pairs as attention_pairs
+    from capplan.questions.cost import serving_cost as serving_cost
     from capplan.questions.decode import decode as decode
+    from capplan.questions.estimate import estimate as estimate
     from capplan.questions.fit import fit as fit
     from capplan.questions.gpus import gpu_list as gpu_list
     from capplan.questions.gpus import gpu_show as gpu_show
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from capplan.questions.models import show_model as show_model
     from capplan.questions.models import validate_models as validate_models
     from capplan.questions.prefill import prefill as prefill
-    from capplan.questions.cost import serving_cost as serving_cost
     from capplan.questions.prices import price_import as price_import
     from capplan.questions.prices import price_list as price_list
     from capplan.questions.prices import price_show as price_show
@@ -38,6 +39,7 @@ _PUBLIC = {
     "attention_pairs": "attention_pairs",
     "decode": "decode",
     "fit": "fit",
+    "estimate": "estimate",
     "gpu_list": "gpus",
     "gpu_show": "gpus",
     "gpu_validate": "gpus",

@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "decode": ("decode", "Time per output token of one batch."),
     "attention-pairs": ("attention_pairs", "Query-key pairs with and without a KV cache."),
     "cost": ("cost", "Dollars a token and a month, and break-even against APIs."),
+    "estimate": ("estimate", "TTFT, TPOT and throughput of a server under a load, with intervals."),
     "models": ("models", "List, show, import and validate model descriptions."),
     "prices": ("prices", "What GPUs and tokens cost: list, show, import."),
     "gpus": ("gpus", "List, show and validate GPU descriptions."),

@@ -19,6 +19,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "profiles list": ("profiles:ProfileList",),
     "profiles show": ("profiles:ProfileDetail",),
     "attention-pairs": ("attention_pairs:PairsResult",),
+    "estimate": ("estimate:EstimateResult",),
     "models list": ("models:ModelList",),
     "models show": ("models:ModelDetail",),
     "models import": ("models:ModelDetail",),

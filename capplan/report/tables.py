@@ -29,6 +29,7 @@ SHOWN_AS: dict[str, Show] = {
     "usd": shown_usd,
     "quantity": lambda value: f"{value:,.2f}",
     "number": lambda value: f"{value:,g}",
+    "number4": lambda value: f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}",
     "ratio": lambda value: f"{value:.2f}",
     "percent": lambda value: f"{100 * value:.1f} %",
 }

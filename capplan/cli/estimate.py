@@ -1,0 +1,64 @@
+"""``capplan estimate``: TTFT, TPOT and throughput of a server under a load."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from capplan.cli.output import answers
+from capplan.cli.setting import of_a_setting
+from capplan.describe.quantities import parse_integer, parse_seconds, parse_tokens
+from capplan.errors import UsageError
+from capplan.questions.answer import Answer
+from capplan.questions.estimate import EstimateResult, LoadRequest, estimate
+from capplan.report.views.estimate import estimate_view
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command("estimate")
+@answers(estimate_view)
+@of_a_setting
+def command(
+    isl: Annotated[str, typer.Option("--isl", help="Mean input tokens of a request.")],
+    osl: Annotated[str, typer.Option("--osl", help="Mean output tokens of a request.")],
+    setting: dict[str, Any],
+    concurrency: Annotated[str | None, typer.Option("--concurrency", help="Requests at once (closed loop).")] = None,
+    request_rate: Annotated[str | None, typer.Option("--request-rate", help="Requests a second (open loop).")] = None,
+    prefix_hit_rate: Annotated[
+        str, typer.Option("--prefix-hit-rate", help="Share of the input whose cache is there already.")
+    ] = "0",
+    ttft: Annotated[str | None, typer.Option("--ttft", help="The most to the first token: 500ms, 2s.")] = None,
+    tpot: Annotated[str | None, typer.Option("--tpot", help="The most a token: 30ms.")] = None,
+    max_num_seqs: Annotated[
+        str | None, typer.Option("--max-num-seqs", help="The most sequences that run at once.")
+    ] = None,
+    waves: Annotated[
+        str | None, typer.Option("--waves", help="Requests of each client, of which the first come at once.")
+    ] = None,
+) -> Answer[EstimateResult]:
+    """TTFT, TPOT and throughput of a server in steady state, each with an 80 % interval, and when it queues."""
+    load = LoadRequest(
+        isl=parse_tokens(isl, "--isl"),
+        osl=parse_tokens(osl, "--osl"),
+        concurrency=_number(concurrency, "--concurrency") if concurrency else None,
+        request_rate=_number(request_rate, "--request-rate") if request_rate else None,
+        prefix_hit_rate=_number(prefix_hit_rate, "--prefix-hit-rate"),
+        ttft=parse_seconds(ttft, "--ttft") if ttft else None,
+        tpot=parse_seconds(tpot, "--tpot") if tpot else None,
+        max_num_seqs=parse_integer(max_num_seqs, "--max-num-seqs", least=1) if max_num_seqs else None,
+        waves=parse_integer(waves, "--waves", least=1) if waves else None,
+    )
+    return estimate(load=load, **setting)
+
+
+def _number(text: str, flag: str) -> float:
+    """A plain decimal number, not negative."""
+    try:
+        value = float(text) if len(text) <= 20 else float("nan")
+    except ValueError:
+        value = float("nan")
+    if not 0 <= value <= 1e9:
+        raise UsageError(f"{text[:40]!r} is not a number from 0 to 1e9", where=flag)
+    return value
