@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -157,6 +158,15 @@ def read_profile(path: Path) -> Profile:
         NotFoundError: no such file.
         InvalidFileError: not a valid profile; the place is the line of the table that is wrong.
     """
+    try:
+        modified = path.stat().st_mtime_ns
+    except OSError:
+        modified = 0
+    return _read_once(path, modified)
+
+
+@lru_cache(maxsize=64)
+def _read_once(path: Path, _modified: int) -> Profile:
     document = read_yaml(path)
     if _ships(path):
         try:
