@@ -192,11 +192,14 @@ def served_replica(setting: Setting, load: LoadRequest) -> tuple[Replica, tuple[
 def _result(
     replica: Replica, workload: Workload, load: LoadRequest, point: OperatingPoint, tokens: int | None
 ) -> EstimateResult:
-    times = replica.machine.times
-    ttft, tpot = ttft_interval(point.ttft, times), tpot_interval(point.tpot, times)
+    times, kernels = replica.machine.times, replica.machine.kernels
+    carried = kernels.carried_error("gemm") if kernels is not None else None
+    ttft, tpot = ttft_interval(point.ttft, times, carried), tpot_interval(point.tpot, times, carried)
     rest = max(workload.osl - 1, 0)
     e2e = Interval(ttft.low + rest * tpot.low, ttft.high + rest * tpot.high)
     rates = e2e.inverse(point.request_rate * point.e2e)
+    if workload.request_rate is not None:
+        rates = Interval(workload.request_rate, workload.request_rate)
     figures: dict[str, Any] = {}
     for name, value, interval, scale in (
         ("mean_ttft_ms", point.ttft, ttft, 1e3),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import exp, hypot, log
 
 from capplan.describe.engine_times import EngineTimes
+from capplan.describe.profile_table import Spread
 
 
 @dataclass(frozen=True)
@@ -24,16 +26,21 @@ class Interval:
         return Interval(factor / self.high, factor / self.low)
 
 
-def around(seconds: float, low: float, high: float, widening: float = 1.0) -> Interval:
-    """``[t · low^w, t · high^w]``: w widens where a prediction is stretched, and narrows after a probe."""
-    return Interval(seconds * low**widening, seconds * high**widening)
+def around(seconds: float, low: float, high: float, carried: Spread | None = None) -> Interval:
+    """``[t · l, t · h]``; with constants carried from another GPU, whose error is independent, the squares of both
+    logarithms add: ``ln l = -√(ln² l₁ + ln² l₂)``.
+    """
+    if carried is not None:
+        low = exp(-hypot(log(min(low, 1.0)), log(min(carried.low, 1.0))))
+        high = exp(hypot(log(max(high, 1.0)), log(max(carried.high, 1.0))))
+    return Interval(seconds * low, seconds * high)
 
 
-def tpot_interval(tpot: float, times: EngineTimes, widening: float = 1.0) -> Interval:
+def tpot_interval(tpot: float, times: EngineTimes, carried: Spread | None = None) -> Interval:
     """The 80 % interval of a mean time per output token, from errors on models left out of the fit."""
-    return around(tpot, times.tpot_low, times.tpot_high, widening)
+    return around(tpot, times.tpot_low, times.tpot_high, carried)
 
 
-def ttft_interval(ttft: float, times: EngineTimes, widening: float = 1.0) -> Interval:
+def ttft_interval(ttft: float, times: EngineTimes, carried: Spread | None = None) -> Interval:
     """The 80 % interval of a mean time to the first token, from errors on models left out of the fit."""
-    return around(ttft, times.ttft_low, times.ttft_high, widening)
+    return around(ttft, times.ttft_low, times.ttft_high, carried)

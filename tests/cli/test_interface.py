@@ -67,6 +67,10 @@ ANSWERED = {
         ["decode", "--model", CONFIG, "--gpu", "h100", "--context", "4096", "--batch", "8"],
         ["decode", "--model", CONFIG, *AD_HOC, "--context", "4k"],
     ],
+    "estimate": [
+        "estimate --model llama3.1-8b --gpu h100 --isl 1000 --osl 200 --concurrency 16".split(),
+        "estimate --model llama3.1-8b --gpu rtx-4090 --isl 1k --osl 200 --request-rate 1 --ttft 1s --tpot 50ms".split(),
+    ],
     "profiles list": [["profiles", "list"]],
     "profiles show": [["profiles", "show", "h100"]],
     "attention-pairs": [["attention-pairs", "--prompt", "6", "--new", "2"]],
