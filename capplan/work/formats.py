@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 from capplan.arrays import ceil_div, each, times
 from capplan.describe.formats import element_bits, number_format
@@ -25,6 +24,7 @@ from capplan.describe.weight_schemes import (
     WeightScheme,
     tensor_bytes,
 )
+from capplan.identity import Same
 from capplan.memory.kv_format import kv_format
 from capplan.memory.quantised_weights import NamedTensor, as_stored, scheme_of
 from capplan.memory.tensors import Tensor, block_tensors
@@ -88,7 +88,7 @@ class Formats:
         if self.beside_dense and tensor.name.startswith(("mlp.experts.", "mlp.gate.")):
             tensor = replace(tensor, name=tensor.name.removeprefix("mlp."))
         plan = self.plan or plain_plan(self.dtype)
-        return _weight_format(_Same(plan), tensor, place, self.tower, self.math)
+        return _weight_format(Same(plan), tensor, place, self.tower, self.math)
 
     @property
     def activation_bytes(self) -> int | Fraction:
@@ -106,19 +106,6 @@ class Formats:
         return self.dtype if self.kv == "auto" else self.kv
 
 
-class _Same:
-    """An object as a cache key: equal when it is the same object."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-
 @lru_cache(maxsize=64)
 def plain_plan(dtype: str) -> QuantisationPlan:
     """Everything in one number format."""
@@ -126,8 +113,10 @@ def plain_plan(dtype: str) -> QuantisationPlan:
 
 
 @lru_cache(maxsize=1 << 16)
-def _weight_format(key: _Same, tensor: Tensor, place: str, tower: bool, math: frozenset[str]) -> WeightFormat:
-    plan: QuantisationPlan = key.value
+def _weight_format(
+    key: Same[QuantisationPlan], tensor: Tensor, place: str, tower: bool, math: frozenset[str]
+) -> WeightFormat:
+    plan = key.value
     module = tensor.name.removesuffix(".weight").removesuffix(".bias")
     path = module if tensor.component == "head" else f"{place}.{module}"
     part = place.partition(".")[0]
@@ -220,17 +209,23 @@ def layer_variants(
     return [
         (count, formats.at(part, first, block))
         for first, count in _alike(
-            _Same(stack), name, tuple(indices), _Same(formats.plan), formats.math, part, formats.tower
+            Same(stack), name, tuple(indices), Same(formats.plan), formats.math, part, formats.tower
         )
     ]
 
 
 @lru_cache(maxsize=1024)
 def _alike(
-    stack_key: _Same, name: str, indices: tuple[int, ...], plan_key: _Same, math: frozenset[str], part: str, tower: bool
+    stack_key: Same[Stack],
+    name: str,
+    indices: tuple[int, ...],
+    plan_key: Same[QuantisationPlan | None],
+    math: frozenset[str],
+    part: str,
+    tower: bool,
 ) -> tuple[tuple[int, int], ...]:
     """(first layer, number of layers) of each way in which the block's weights are stored."""
-    stack: Stack = stack_key.value
+    stack = stack_key.value
     formats = Formats(plan=plan_key.value, math=math, tower=tower)
     tensors = tuple(as_stored(block_tensors(stack.blocks[name], stack)))
     groups: dict[tuple[WeightFormat, ...], list[int]] = {}
