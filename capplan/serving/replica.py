@@ -7,8 +7,9 @@ from functools import cached_property
 
 from capplan.describe.engine_times import EngineTimes
 from capplan.describe.model import MixtureOfExperts, ModelSpec
+from capplan.timing.kernel_laws.terms import larger
 from capplan.timing.machine import Machine
-from capplan.timing.step_time import StepTime, step_time
+from capplan.timing.step_sums import StepSums, step_sums
 from capplan.work.formats import Formats
 from capplan.work.sharding import Sharding
 from capplan.work.step import Decode, Prefill, Step, ledger
@@ -37,6 +38,8 @@ class EngineSettings:
 class StepParts:
     """What one or more steps are made of, before an engine's own constants make seconds of it.
 
+    A sweep (`capplan.serving.load_curve`) has arrays here, one element a step.
+
     Args:
         bodies: seconds of the kernels' bodies, measured alone.
         launches: seconds of their launches.
@@ -52,11 +55,9 @@ class StepParts:
     steps: float = 0.0
 
     @classmethod
-    def of(cls, time: StepTime, sequences: float) -> StepParts:
+    def of(cls, sums: StepSums, sequences: float) -> StepParts:
         """The parts of one step."""
-        bodies = sum(operator.body for operator in time.operators)
-        launches = sum(operator.launch for operator in time.operators)
-        return cls(float(bodies), float(launches), float(time.bound), sequences, 1.0)
+        return cls(float(sums.bodies), float(sums.launches), float(sums.bound), sequences, 1.0)
 
     def __add__(self, other: StepParts) -> StepParts:
         return StepParts(
@@ -81,7 +82,7 @@ class StepParts:
 
     def seconds(self, times: EngineTimes) -> float:
         """``max(kernel_share · bodies + launches, bound) + per_sequence · sequences + per_step · steps``."""
-        kernels = max(times.kernel_share * self.bodies + self.launches, self.bound)
+        kernels: float = larger(times.kernel_share * self.bodies + self.launches, self.bound)  # type: ignore[assignment]
         return kernels + times.per_sequence * self.sequences + times.per_step * self.steps
 
 
@@ -120,7 +121,7 @@ class Replica:
         key = (step, sequences)
         if key not in self._known:
             work = ledger(self.spec, step, self.sharding, self.formats)
-            self._known[key] = StepParts.of(step_time(work, self.machine, sequences=sequences), sequences)
+            self._known[key] = StepParts.of(step_sums(work.operators, self.machine), sequences)
         return self._known[key]
 
     def decode(self, sequences: int, context: int) -> StepParts:

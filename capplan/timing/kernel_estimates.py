@@ -7,7 +7,7 @@ measurements fell in when the like was predicted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -88,7 +88,7 @@ def estimate(profile: KernelProfile, kind: Kind, wanted: Wanted, shape: Shape) -
 def estimate_choice(profile: KernelProfile, kind: Kind, wanted: Wanted, choice: Choice, shape: Shape) -> KernelEstimate:
     """Seconds of a kernel call by one fit; arguments as for `estimate`."""
     fit, substitutions = choice.fit, choice.substitutions
-    time = kernel_time(kind, as_wanted(fit.key, wanted), fit.constants, shape, profile.hardware)
+    time = choice_time(profile, kind, wanted, choice, shape)
     outside = outside_by_axis(fit, shape)
     notes = [f"{axis} outside {_text(fit.domain[axis])}" for axis, mask in outside.items() if _anywhere(mask)]
     notes += substitutions
@@ -102,6 +102,11 @@ def estimate_choice(profile: KernelProfile, kind: Kind, wanted: Wanted, choice: 
     return KernelEstimate(time, time.total * low, time.total * high, fit, tuple(notes))
 
 
+def choice_time(profile: KernelProfile, kind: Kind, wanted: Wanted, choice: Choice, shape: Shape) -> KernelTime:
+    """As `estimate_choice`, without the interval: what a sum over many steps asks for."""
+    return kernel_time(kind, as_wanted(choice.fit.key, wanted), choice.fit.constants, shape, profile.hardware)
+
+
 def faster(one: KernelEstimate, other: KernelEstimate) -> KernelEstimate:
     """The faster of two kernels that do the same; where a sweep passes arrays, the faster at each of its points."""
     if not (is_array(one.total) or is_array(other.total)):
@@ -109,10 +114,8 @@ def faster(one: KernelEstimate, other: KernelEstimate) -> KernelEstimate:
     import numpy as np
 
     first = np.asarray(one.total <= other.total)
-    launches = [estimate.time.serial.get("launch", 0.0) for estimate in (one, other)]
-    total, launch = np.where(first, one.total, other.total), np.where(first, *launches)
     return KernelEstimate(
-        KernelTime({"launch": launch, "body": total - launch}, {}, 1.0),
+        faster_time([one.time, other.time]),
         np.where(first, one.low, other.low),
         np.where(first, one.high, other.high),
         one.fit if first.all() or not (~first).all() else other.fit,
@@ -120,6 +123,19 @@ def faster(one: KernelEstimate, other: KernelEstimate) -> KernelEstimate:
     )
 
 
+def faster_time(times: Sequence[KernelTime]) -> KernelTime:
+    """At each point of a sweep the time of the fastest kernel, the first of equals, as a launch and a body."""
+    import numpy as np
+
+    total, launch = times[0].total, times[0].serial.get("launch", 0.0)
+    for time in times[1:]:
+        first = total <= time.total
+        launch = np.where(first, launch, time.serial.get("launch", 0.0))
+        total = np.where(first, total, time.total)
+    return KernelTime({"launch": launch, "body": total - launch}, {}, 1.0)
+
+
+@lru_cache(maxsize=4096)
 def as_wanted(measured: KernelKey, wanted: Wanted) -> KernelKey:
     """The kernel whose work is to be counted: the wanted sizes and cache format, with the measured kernel's nature.
 

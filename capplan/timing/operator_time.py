@@ -12,13 +12,21 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from capplan.describe.profile_choice import Choice, KernelProfile, Wanted
-from capplan.describe.profile_table import Kind
+from capplan.describe.profile_table import KernelFit, Kind
 from capplan.errors import UnsupportedError
 from capplan.identity import Same
-from capplan.timing.kernel_estimates import KernelEstimate, estimate_choice, faster
-from capplan.timing.kernel_laws.terms import Quantity, larger
+from capplan.timing.kernel_estimates import KernelEstimate, choice_time, estimate_choice, faster, faster_time
+from capplan.timing.kernel_laws.terms import KernelTime, Quantity, is_array, larger
 from capplan.timing.machine import Machine
-from capplan.timing.roofline import Bound, host_rate, knows_links, link_rate, math_rate, operator_bound
+from capplan.timing.roofline import (
+    Bound,
+    host_rate,
+    knows_links,
+    link_rate,
+    math_rate,
+    operator_bound,
+    required_bound,
+)
 from capplan.timing.wanted_kernels import wanted_kernel
 from capplan.work.operators import AttentionShape, Gemm, GroupedGemm, Message, Operator, Transfer
 
@@ -92,17 +100,12 @@ def operator_time(operator: Operator, machine: Machine) -> OperatorTime:
     basis: Basis
     law: str = operator.kind
     found = _measured(operator, machine)
+    launch, total = _call(operator, machine, (found.time, found.fit) if found else None, bound)
     if found is not None:
-        launch, total = found.time.serial.get("launch", 0.0), found.total
-        spread = found.low / total, found.high / total
-        if operator.kind == "gemm" and operator.activation_format in QUANTISED:
-            launch, total = _in_step(operator, machine, found)
-        low, high = total * spread[0], total * spread[1]
+        low, high = total * (found.low / found.total), total * (found.high / found.total)
         law, basis = found.fit.kind, "extrapolated" if found.extrapolated else "fitted"
         notes = found.extrapolated
     else:
-        launch, body = _assumed(operator, machine, bound)
-        total = launch + body
         low, high = total * ASSUMED_SPREAD[0], total * ASSUMED_SPREAD[1]
         basis, notes = "assumed", ()
     count = operator.count
@@ -123,7 +126,65 @@ def operator_time(operator: Operator, machine: Machine) -> OperatorTime:
     )
 
 
-def _in_step(operator: Operator, machine: Machine, found: KernelEstimate) -> tuple[Quantity, Quantity]:
+@dataclass(frozen=True, slots=True)
+class OperatorParts:
+    """What a sum over many steps takes of an operator: all its calls, without an interval.
+
+    Args:
+        launch: seconds of all launches.
+        body: seconds beside the launches.
+        required: the bound by those bytes that cannot stay on the chip.
+    """
+
+    launch: Quantity
+    body: Quantity
+    required: Bound
+
+
+def operator_parts(operator: Operator, machine: Machine) -> OperatorParts:
+    """The launches and bodies of `operator_time`, and what `capplan.timing.roofline.step_bound` sums.
+
+    Steps repeat each other's operators (a product depends on the tokens alone, attention on the contexts): those of
+    plain numbers are remembered.
+
+    Raises:
+        UnsupportedError: as `operator_time`.
+    """
+    return _parts(operator, machine) if holds_arrays(operator) else _known_parts(operator, Same(machine))
+
+
+def holds_arrays(operator: Operator) -> bool:
+    """Whether an operator stands for those of many steps, with an array for a size."""
+    figures = (operator.count, operator.flops, operator.traffic.total, operator.message_bytes, operator.transfer_bytes)
+    return any(map(is_array, figures))
+
+
+@lru_cache(maxsize=1 << 16)
+def _known_parts(operator: Operator, machine: Same[Machine]) -> OperatorParts:
+    return _parts(operator, machine.value)
+
+
+def _parts(operator: Operator, machine: Machine) -> OperatorParts:
+    bound = operator_bound(operator, machine.gpu)
+    launch, total = _call(operator, machine, _quickest(operator, machine), bound)
+    body = larger(total, bound.seconds) - launch
+    count = operator.count
+    return OperatorParts(launch * count, body * count, required_bound(operator, machine.gpu).times(count))
+
+
+def _call(
+    operator: Operator, machine: Machine, found: tuple[KernelTime, KernelFit] | None, bound: Bound
+) -> tuple[Quantity, Quantity]:
+    """(launch, total) of one call: by its law as the step runs it, else assumed."""
+    if found is None:
+        launch, body = _assumed(operator, machine, bound)
+        return launch, launch + body
+    if operator.kind == "gemm" and operator.activation_format in QUANTISED:
+        return _in_step(operator, machine, *found)
+    return found[0].serial.get("launch", 0.0), found[0].total
+
+
+def _in_step(operator: Operator, machine: Machine, time: KernelTime, fit: KernelFit) -> tuple[Quantity, Quantity]:
     """(launch, total) of a product with quantised activations inside a replayed step.
 
     Measured alone, its launch is that of several kernels started by the host. Inside a graph it launches as the 16-bit
@@ -134,10 +195,10 @@ def _in_step(operator: Operator, machine: Machine, found: KernelEstimate) -> tup
     assert isinstance(shape, Gemm)
     assert machine.kernels is not None
     plain = choices(Same(machine.kernels), "gemm", Wanted(engine=machine.engine, format="bf16"), machine.engine)
-    constants: Any = plain[0].fit.constants if plain else found.fit.constants
-    launch: Quantity = min(constants.launch, found.time.serial["launch"])
-    serial = found.time.serial
-    body = found.total - serial["launch"] - serial.get("requantise", 0.0)
+    constants: Any = plain[0].fit.constants if plain else fit.constants
+    serial = time.serial
+    launch: Quantity = min(constants.launch, serial["launch"])
+    body = time.total - serial["launch"] - serial.get("requantise", 0.0)
     if not times.fuses_quantising:
         launch = launch + times.small_kernel
         body = body + 3 * shape.m * shape.k / (times.small_kernel_bandwidth * machine.gpu.memory.bandwidth)
@@ -163,6 +224,24 @@ def _measured(operator: Operator, machine: Machine) -> KernelEstimate | None:
             continue
         best = found if best is None else faster(best, found)
     return best
+
+
+def _quickest(operator: Operator, machine: Machine) -> tuple[KernelTime, KernelFit] | None:
+    """The time of `_measured` alone, and whose constants it has."""
+    kernels = machine.kernels
+    question = wanted_kernel(operator, machine.engine)
+    if kernels is None or question is None:
+        return None
+    kind, wanted, shape = question
+    times: list[tuple[KernelTime, KernelFit]] = []
+    for choice in choices(Same(kernels), kind, wanted, machine.engine):
+        try:
+            times.append((choice_time(kernels, kind, wanted, choice, shape), choice.fit))
+        except UnsupportedError:
+            continue
+    if len(times) > 1 and any(is_array(time.total) for time, _ in times):
+        return faster_time([time for time, _ in times]), times[0][1]
+    return min(times, key=lambda found: found[0].total, default=None)
 
 
 @lru_cache(maxsize=4096)

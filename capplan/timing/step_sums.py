@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from capplan.timing.kernel_laws.terms import Quantity, is_array
 from capplan.timing.machine import Machine
-from capplan.timing.operator_time import operator_time
-from capplan.timing.roofline import Bound, required_bound
+from capplan.timing.operator_time import holds_arrays, operator_parts
+from capplan.timing.roofline import Bound
 from capplan.work.operators import Operator
 
 if TYPE_CHECKING:
@@ -102,11 +102,10 @@ class _Sums:
 
     def add(self, operator: Operator, machine: Machine) -> None:
         """One more operator, its arrays reduced to the distinct rows."""
-        time = operator_time(operator, machine)
-        self.bodies = self.bodies + time.body
-        self.launches = self.launches + time.launch
-        bound = required_bound(operator, machine.gpu).times(operator.count)
-        self.bounds[operator.stage] = self.bounds.get(operator.stage, Bound()) + bound
+        parts = operator_parts(operator, machine)
+        self.bodies = self.bodies + parts.body
+        self.launches = self.launches + parts.launch
+        self.bounds[operator.stage] = self.bounds.get(operator.stage, Bound()) + parts.required
 
     def spread(self, value: Quantity) -> Quantity:
         """A value of the distinct rows for every row."""
@@ -122,7 +121,7 @@ def step_sums(operators: Iterable[Operator], machine: Machine) -> StepSums:
     """
     columns, groups = _Columns(), dict[int, _Sums]()
     for operator in operators:
-        sizes = [value for value in leaves(operator.shape) if is_array(value)]
+        sizes = [value for value in leaves(operator.shape) if is_array(value)] if holds_arrays(operator) else []
         if is_array(operator.count):
             sizes.append(operator.count)
         rows = columns.distinct(sizes) if sizes and len(sizes[0]) > FEW else None
