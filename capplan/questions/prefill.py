@@ -152,7 +152,7 @@ def decoder_input(spec: ModelSpec, isl: int, source_seq: int | None) -> tuple[in
 
 
 def prefill_host_floor(spec: ModelSpec, times: EngineTimes) -> float:
-    """Seconds that the host needs to launch a prefill step, which no graph replays: ``hL · layers + hM · MoE layers``."""
+    """Seconds that the host needs to launch a prefill step without a graph: ``hL · layers + hM · MoE layers``."""
     experts = sum(
         layers for _, layers, block in spec.each_block() if any(isinstance(ffn, MixtureOfExperts) for ffn in block.ffn)
     )
