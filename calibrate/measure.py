@@ -17,8 +17,9 @@ from calibrate.timer import time_call
 MOST_SETS = 256
 """Buffers that rotate at most: 256 of a quarter of a MiB are twice the cache of a large CPU."""
 
-CACHES_COVERED = 2.0
-"""The rotated buffers together are this many times the last-level cache, so that none of them is still in it."""
+CACHES_COVERED = 8.0
+"""The rotated buffers together are this many times the last-level cache, so that neither it nor the tables of pages
+that lead to memory still hold what was read before: a model's weights are larger still."""
 
 MEMORY_SHARE = 0.25
 """Share of the free memory that one case's buffers may take."""

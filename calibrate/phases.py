@@ -17,6 +17,7 @@ import torch
 from calibrate.device import Device, conditions
 from calibrate.kernels.kernel import ITEM_BYTES
 from calibrate.kernels.launch import captured
+from calibrate.phase_load import Load
 from calibrate.samples import Sample
 from calibrate.stack.model import Model, cache_bytes, gumbel_noise
 from calibrate.stack.weights import Weights
@@ -28,31 +29,6 @@ from capplan.memory.sequence_memory import Lengths, SequenceMemory, sequence_mem
 Mode = Literal["eager", "graphs", "compile"]
 
 LEAST_REPEATS, MOST_REPEATS = 3, 15
-
-
-@dataclass(frozen=True)
-class Load:
-    """What a model is given.
-
-    Args:
-        batch: sequences, all alike.
-        prompt: tokens of each prompt.
-        new: tokens that each sequence gets.
-    """
-
-    batch: int
-    prompt: int
-    new: int
-
-    @property
-    def length(self) -> int:
-        """Positions cached at the end: the last new token is not fed back."""
-        return self.prompt + self.new - 1
-
-    @property
-    def mean_context(self) -> int:
-        """Positions that a decode step sees on average, its own included."""
-        return self.prompt + self.new // 2
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ _EXPERT_TOKENS = {"cpu": (1, 2, 4, 16, 64, 256), "cuda": (1, 4, 16, 64, 256, 102
 
 _LATENT_HEADS = {"cpu": (4, 8, 16, 32), "cuda": (8, 16, 32, 64, 128)}
 
-_WIDTHS = {"cpu": (512, 1024, 2048, 4096, 8192), "cuda": (1024, 2048, 4096, 8192, 16384)}
+_WIDTHS = {"cpu": (512, 1024, 2048, 4096), "cuda": (1024, 2048, 4096, 8192, 16384)}
 _VOCABULARIES = (32000, 128256)
 
 
@@ -117,7 +117,7 @@ def row_shapes(device: Device) -> list[dict[str, int]]:
 
 def vocabulary_shapes(device: Device) -> list[dict[str, int]]:
     """Logits of sampled positions."""
-    rows = (1, 4, 16) if device.kind == "cpu" else (1, 8, 64, 256)
+    rows = (1, 2, 4, 8, 16) if device.kind == "cpu" else (1, 8, 32, 64, 256)
     return [{"rows": count, "width": width} for width in _VOCABULARIES for count in rows]
 
 

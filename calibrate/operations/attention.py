@@ -97,9 +97,15 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor, *, backend: str = "grouped
     batch, heads, _, dim = q.shape
     kv_heads = k.shape[1]
     queries = q.reshape(batch, kv_heads, heads // kv_heads, dim)
-    scores = torch.matmul(queries, k.transpose(-1, -2)) * dim**-0.5
+    product = torch.matmul(queries, k.transpose(-1, -2)) if batch * kv_heads > 1 else keys_first(queries, k)
+    scores = product * dim**-0.5
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype)
     return torch.matmul(weights, v).reshape(batch, heads, 1, v.shape[-1])
+
+
+def keys_first(q: Tensor, k: Tensor) -> Tensor:
+    """q·kᵀ as (k·qᵀ)ᵀ: torch's CPU kernels multiply one long matrix with a few rows faster that way round."""
+    return torch.matmul(k, q.transpose(-1, -2)).transpose(-1, -2).contiguous()
 
 
 def gather_blocks(blocks: Tensor, table: Tensor) -> Tensor:
@@ -117,7 +123,7 @@ def gather_blocks(blocks: Tensor, table: Tensor) -> Tensor:
 
 def latent_decode_attention(q: Tensor, cache: Tensor, latent: int, scale: float) -> Tensor:
     """Absorbed MLA: every head's query (b, h, c + r) against the one latent (b, L, c + r) a token; result (b, h, c)."""
-    scores = torch.matmul(q, cache.transpose(-1, -2)) * scale
+    scores = keys_first(q, cache) * scale
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(cache.dtype)
     return torch.matmul(weights, cache[..., :latent])
 
