@@ -171,14 +171,20 @@ def _fit_own(rows: Sequence[MeasuredLoad], times: EngineTimes) -> EngineTimes:
     pull = PRIOR_ROWS**0.5 * LOSS_SCALE * float(weights.mean())
 
     def residuals(values: Any) -> Any:
-        trial = replace(times, **dict(zip(OWN, values, strict=True)))
+        trial = with_own(times, values)
         predicted = [operating_point(row.load, trial).ttft for row in steady]
         return np.concatenate(
             [weights * (np.log(predicted) - measured), pull * (values - start) / (PRIOR_WIDTH * span)]
         )
 
     values = _solve(residuals, list(start), OWN)
-    return replace(times, **dict(zip(OWN, values, strict=True)))
+    return with_own(times, values)
+
+
+def with_own(times: EngineTimes, values: Sequence[float]) -> EngineTimes:
+    """An engine's constants with other values of those that are its own, in the order of `OWN`."""
+    own: dict[str, Any] = dict(zip(OWN, values, strict=True))
+    return replace(times, **own)
 
 
 def _solve(residuals: Any, start: list[float], ranges: dict[str, tuple[float, float]]) -> list[float]:

@@ -8,11 +8,12 @@ import typer
 
 from capplan.cli.output import answers
 from capplan.cli.setting import of_a_setting
-from capplan.describe.quantities import parse_integer, parse_seconds, parse_tokens
+from capplan.describe.quantities import parse_integer, parse_seconds
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer
 from capplan.questions.estimate import EstimateResult, LoadRequest, estimate
 from capplan.report.views.estimate import estimate_view
+from capplan.serving.lengths import parse_lengths, variation
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -21,8 +22,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @answers(estimate_view)
 @of_a_setting
 def command(
-    isl: Annotated[str, typer.Option("--isl", help="Mean input tokens of a request.")],
-    osl: Annotated[str, typer.Option("--osl", help="Mean output tokens of a request.")],
+    isl: Annotated[str, typer.Option("--isl", help="Input tokens: 1024, 512-2048 or 512:0.3,1024:0.7.")],
+    osl: Annotated[str, typer.Option("--osl", help="Output tokens, as for --isl.")],
     setting: dict[str, Any],
     concurrency: Annotated[str | None, typer.Option("--concurrency", help="Requests at once (closed loop).")] = None,
     request_rate: Annotated[str | None, typer.Option("--request-rate", help="Requests a second (open loop).")] = None,
@@ -39,9 +40,12 @@ def command(
     ] = None,
 ) -> Answer[EstimateResult]:
     """TTFT, TPOT and throughput of a server in steady state, each with an 80 % interval, and when it queues."""
+    prompt, output = parse_lengths(isl, "--isl"), parse_lengths(osl, "--osl")
     load = LoadRequest(
-        isl=parse_tokens(isl, "--isl"),
-        osl=parse_tokens(osl, "--osl"),
+        isl=prompt.mean,
+        osl=output.mean,
+        isl_variation=variation(prompt),
+        osl_variation=variation(output),
         concurrency=_number(concurrency, "--concurrency") if concurrency else None,
         request_rate=_number(request_rate, "--request-rate") if request_rate else None,
         prefix_hit_rate=_number(prefix_hit_rate, "--prefix-hit-rate"),

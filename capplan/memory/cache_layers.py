@@ -206,7 +206,8 @@ def _state_bytes(state: StateTensor, mixer: Any, request: CacheRequest) -> int:
         drafted = request.draft_tokens if rules.pool == "groups" else 0
         kept = max(0, mixer.conv_kernel - rules.convolution_columns_dropped)
         if isinstance(mixer, Mamba2):
-            return _mamba2_channels(mixer, request.tp) * (kept + drafted) * _convolution_item(request)
+            channels = _mamba2_channels(mixer, request.tp)
+            return channels * (int(kept) + drafted) * _convolution_item(request)
         shape = (shape[0], kept + drafted)
         item = _convolution_item(request)
     else:

@@ -103,6 +103,8 @@ class LoadRequest:
         tpot: the most seconds a token.
         max_num_seqs: the most sequences that run at once; None: the engine's default.
         waves: requests of each client, where the first burst counts; None: a steady load.
+        isl_variation: squared coefficient of variation of the input tokens; 0: all alike.
+        osl_variation: of the output tokens.
     """
 
     isl: float
@@ -114,6 +116,25 @@ class LoadRequest:
     tpot: float | None = None
     max_num_seqs: int | None = None
     waves: int | None = None
+    isl_variation: float = 0.0
+    osl_variation: float = 0.0
+
+    def workload(self) -> Workload:
+        """The load without limits.
+
+        Raises:
+            UsageError: lengths or a load that cannot be.
+        """
+        return Workload(
+            self.isl,
+            self.osl,
+            self.concurrency,
+            self.request_rate,
+            self.waves,
+            self.prefix_hit_rate,
+            self.isl_variation,
+            self.osl_variation,
+        )
 
 
 def estimate(
@@ -143,7 +164,7 @@ def estimate_of(setting: Setting, load: LoadRequest) -> Answer[EstimateResult]:
             hint="capplan roofline gives the bounds; capplan calibrate makes a profile",
         )
     replica, notes, tokens = served_replica(setting, load)
-    workload = Workload(load.isl, load.osl, load.concurrency, load.request_rate, load.waves, load.prefix_hit_rate)
+    workload = load.workload()
     point = closed_loop(replica, workload) if load.concurrency is not None else open_loop(replica, workload)
     result = _result(replica, workload, load, point, tokens)
     warnings = list(setting.warnings)

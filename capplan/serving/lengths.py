@@ -123,6 +123,11 @@ class HistogramLength:
         return self.lengths[min(place, len(self.lengths) - 1)]
 
 
+def variation(lengths: Lengths) -> float:
+    """The squared coefficient of variation: ``E[n²] / E[n]² - 1``."""
+    return max(0.0, lengths.second_moment / lengths.mean**2 - 1)
+
+
 def shortened(tokens: int, share: float) -> UniformLength:
     """Uniform lengths from ``share · tokens`` to ``tokens``, as serving benchmarks draw them."""
     return UniformLength(max(1, int(share * tokens)), tokens)

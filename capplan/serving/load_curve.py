@@ -7,7 +7,7 @@ arrays of it. Chunks of prompts are laid out flat, one row a step; equal steps a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +66,7 @@ def load_curve(replica: Replica, workloads: Workloads) -> Load:
     if times.prefill_joins_decode:
         joining = _chosen(running > 1, joined_parts(replica, new, batch, context, decode), one)
     return Load(
-        workload=workloads,
+        workload=cast("Any", workloads),
         groups=groups,
         clients=clients,
         running=running,

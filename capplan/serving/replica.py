@@ -82,7 +82,7 @@ class StepParts:
 
     def seconds(self, times: EngineTimes) -> float:
         """``max(kernel_share · bodies + launches, bound) + per_sequence · sequences + per_step · steps``."""
-        kernels: float = larger(times.kernel_share * self.bodies + self.launches, self.bound)  # type: ignore[assignment]
+        kernels = larger(times.kernel_share * self.bodies + self.launches, self.bound)
         return kernels + times.per_sequence * self.sequences + times.per_step * self.steps
 
 

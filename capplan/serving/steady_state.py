@@ -21,6 +21,9 @@ The first token waits for the scheduler to look, for the prefill step that it jo
 `G(k)` is the prefill of k prompts by kernel laws, floored by the host where prefill runs without graphs; R is the
 receive interval, W the batch wait; w = 1/waves weighs the first wave in the mean.
 
+Where lengths vary, long outputs stay longer: a sequence that runs has ``O' = E[O²]/E[O]`` of output, for O in its context
+and in the pool; and the queue for prefill grows with the spread of prompts, rho·(1 + var L/L²) (Pollaczek-Khinchine).
+
 Beyond the pool the rest queues: C clients share B places, so that a request waits (C - B)/B service times.
 
 Source of the forms: public serving measurements; their constants are fitted by benchmarks/serving_fit.py, and their
@@ -36,6 +39,7 @@ from capplan.describe.engine_times import EngineTimes
 from capplan.errors import UsageError
 from capplan.serving.replica import Replica, StepParts
 from capplan.serving.workload import Workload
+from capplan.timing.kernel_laws.terms import larger
 
 BATCH_WAIT_SHARE = 0.95
 """Share of a batch wait that a prompt sees on average: company rarely cuts it short."""
@@ -97,6 +101,8 @@ class OperatingPoint:
 class Load:
     """What a workload makes a replica do, before the engine's constants make seconds of it.
 
+    A sweep (`capplan.serving.load_curve`) has arrays here, one element a workload, and so in its `OperatingPoint`.
+
     Args:
         workload: the load.
         groups: data-parallel groups.
@@ -146,9 +152,9 @@ def load_of(replica: Replica, workload: Workload) -> Load:
     settings, groups = replica.settings, replica.sharding.dp
     clients = workload.concurrency / groups
     new = max(1, round(workload.isl * (1 - workload.prefix_hit_rate)))
-    running = admitted(replica, clients, workload.isl, workload.osl)
+    running = admitted(replica, clients, workload.isl, workload.residing_osl)
     batch = max(1, round(running))
-    context = round(workload.isl + workload.osl / 2)
+    context = round(workload.isl + workload.residing_osl / 2)
     joins = replica.machine.times.prefill_joins_decode
     together = max(1, min(ceil(running), settings.max_num_batched_tokens // new))
     wait = (settings.receive_interval - 1) / 2 + BATCH_WAIT_SHARE * settings.batch_wait
@@ -199,7 +205,7 @@ def operating_point(load: Load, times: EngineTimes) -> OperatingPoint:
     """The figures of a load under an engine's constants; see the module for the equations."""
     workload, running = load.workload, load.running
     step, share = load.decode.seconds(times), load.joining.seconds(times)
-    tpot = step + max(running - 1, 0) / workload.osl * share
+    tpot = step + larger(running - 1, 0.0) / workload.osl * share
     ttft, terms = first_token(load, times, tpot, step, share)
     service = ttft + (workload.osl - 1) * tpot
     waiting = (load.clients - running) / running * service
@@ -227,7 +233,8 @@ def first_token(load: Load, times: EngineTimes, tpot: float, step: float, share:
     burst = prefill_seconds(load, load.burst, times) * (waves + 1) / 2 + decoding * (waves - 1) / 2
     busy = running * one / (load.prompts * workload.osl * tpot)
     prefill = prefill_seconds(load, load.shared, times)
-    later = (prefill + decoding) * (1 + times.queueing * busy / 2) + load.wait * tpot
+    queue = times.queueing * busy / 2 * (1 + workload.isl_variation)
+    later = (prefill + decoding) * (1 + queue) + load.wait * tpot
     weight = 1 / workload.waves if workload.waves else 0.0
     fixed = times.first_token + times.per_input_token * workload.isl + times.first_token_steps * tpot
     ttft = fixed + weight * burst + (1 - weight) * later
@@ -237,4 +244,4 @@ def first_token(load: Load, times: EngineTimes, tpot: float, step: float, share:
 def prefill_seconds(load: Load, parts: StepParts, times: EngineTimes) -> float:
     """Seconds of prefill steps: by kernel laws, floored by the host's ``hL · layers + hM · MoE layers`` a step."""
     floor_seconds = times.host_layer * load.depth + times.host_moe_layer * load.moe_layers
-    return max(parts.seconds(times), parts.steps * floor_seconds)
+    return larger(parts.seconds(times), parts.steps * floor_seconds)

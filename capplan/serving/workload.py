@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from capplan.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,8 @@ class Workload:
         waves: requests a client sends one after the other; with few, the first wave, which comes at once, weighs in
             the means. None: a steady load.
         prefix_hit_rate: share of the input whose cache is there already.
+        isl_variation: squared coefficient of variation of the input, ``variance / mean²``; 0: all alike.
+        osl_variation: of the output.
     """
 
     isl: float
@@ -27,6 +34,13 @@ class Workload:
     request_rate: float | None = None
     waves: int | None = None
     prefix_hit_rate: float = 0.0
+    isl_variation: float = 0.0
+    osl_variation: float = 0.0
+
+    @property
+    def residing_osl(self) -> float:
+        """Mean output of the sequences that run at a moment: ``E[O²] / E[O]``, since long ones stay longer."""
+        return self.osl * (1 + self.osl_variation)
 
     def __post_init__(self) -> None:
         if (self.concurrency is None) == (self.request_rate is None):
@@ -38,3 +52,24 @@ class Workload:
         for flag, value in (("--concurrency", self.concurrency), ("--request-rate", self.request_rate)):
             if value is not None and not value > 0:
                 raise UsageError(f"must be above 0, not {value}", where=flag)
+
+
+@dataclass(frozen=True)
+class Workloads:
+    """Closed loops of a sweep, one element of each array a workload.
+
+    Args:
+        isl: mean input tokens of a request.
+        osl: mean output tokens of a request.
+        concurrency: clients.
+        prefix_hit_rate: share of the input whose cache is there already.
+        isl_variation: squared coefficient of variation of the input.
+        waves: None: steady loads.
+    """
+
+    isl: npt.NDArray[np.float64]
+    osl: npt.NDArray[np.float64]
+    concurrency: npt.NDArray[np.float64]
+    prefix_hit_rate: float = 0.0
+    isl_variation: float = 0.0
+    waves: None = None

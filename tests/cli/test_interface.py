@@ -27,6 +27,8 @@ ENCODER = str(ROOT / "tests" / "data" / "model_truth" / "configs" / "FacebookAI-
 AD_HOC = ["--gpu-memory", "24GiB", "--memory-bandwidth", "1008GB/s", "--tflops", "165"]
 UNIFORM = ["kv", "--layers", "32", "--kv-heads", "8", "--head-dim", "128"]
 
+words = str.split
+
 ANSWERED = {
     "kv": [["kv", "--model", CONFIG, "--seq", "8k"], [*UNIFORM, "--seq", "8k,64k"]],
     "weights": [["weights", "--model", CONFIG], ["weights", "--params", "35e9", "--bits", "4"]],
@@ -68,8 +70,8 @@ ANSWERED = {
         ["decode", "--model", CONFIG, *AD_HOC, "--context", "4k"],
     ],
     "estimate": [
-        "estimate --model llama3.1-8b --gpu h100 --isl 1000 --osl 200 --concurrency 16".split(),
-        "estimate --model llama3.1-8b --gpu rtx-4090 --isl 1k --osl 200 --request-rate 1 --ttft 1s --tpot 50ms".split(),
+        words("estimate --model llama3.1-8b --gpu h100 --isl 1000 --osl 200 --concurrency 16"),
+        words("estimate --model llama3.1-8b --gpu rtx-4090 --isl 1k --osl 200 --request-rate 1 --ttft 1s --tpot 50ms"),
     ],
     "profiles list": [["profiles", "list"]],
     "profiles show": [["profiles", "show", "h100"]],
@@ -79,8 +81,10 @@ ANSWERED = {
     "models import": [["models", "import", CONFIG, "--name", "gemma"]],
     "models validate": [["models", "validate", str(ROOT / "pyproject.toml")]],
     "cost": [
-        "cost --throughput 100 --tokens-per-request 500 --requests-per-day 10000 --price-per-gpu-hour 3".split(),
-        "cost --model llama3.1-8b --gpu h100 --isl 1000 --osl 200 --concurrency 16 --on 2026-11-29 --throughput-rule".split(),
+        words("cost --throughput 100 --tokens-per-request 500 --requests-per-day 10000 --price-per-gpu-hour 3"),
+        words(
+            "cost --model llama3.1-8b --gpu h100 --isl 1000 --osl 200 --concurrency 16 --on 2026-11-29 --throughput-rule"
+        ),
     ],
     "prices list": [["prices", "list"], ["prices", "list", "--gpu", "h100", "--on", "2026-09-30"]],
     "prices show": [["prices", "show", "h200"], ["prices", "show", "deepseek-r1"]],

@@ -7,6 +7,7 @@ import pytest
 from capplan.errors import UnsupportedError, UsageError
 from capplan.questions.decode import decode
 from capplan.questions.estimate import EstimateResult, LoadRequest, estimate
+from capplan.serving.lengths import UniformLength, parse_lengths, variation
 
 MODEL, GPU = "llama3.1-8b", "h100-sxm-80gb"
 
@@ -84,6 +85,25 @@ def test_cached_prefixes_shorten_the_first_token() -> None:
     cold, warm = (asked(isl=8000, concurrency=16, prefix_hit_rate=share) for share in (0.0, 0.6))
     assert warm.mean_ttft_ms < 0.7 * cold.mean_ttft_ms
     assert warm.mean_tpot_ms < cold.mean_tpot_ms
+
+
+def test_outputs_of_different_lengths_weigh_by_how_long_they_stay() -> None:
+    """Sequences seen at random moments have run for half of a length that is weighted by itself."""
+    import random
+
+    source = random.Random(3)
+    outputs = [source.randint(10, 390) for _ in range(40_000)]
+    moments = source.choices(outputs, weights=outputs, k=40_000)
+    seen = sum(source.random() * output for output in moments) / len(moments)
+    workload = LoadRequest(1000, 200, 8, osl_variation=variation(UniformLength(10, 390))).workload()
+    assert workload.residing_osl / 2 == pytest.approx(seen, rel=0.02)
+
+
+def test_prompts_of_different_lengths_delay_the_first_token() -> None:
+    spread = variation(parse_lengths("100:0.9,9100:0.1"))
+    alike, varied = asked(concurrency=64), asked(concurrency=64, isl_variation=spread)
+    assert varied.mean_ttft_ms > 1.5 * alike.mean_ttft_ms
+    assert varied.mean_tpot_ms == alike.mean_tpot_ms
 
 
 def test_what_cannot_be_served_says_so() -> None:

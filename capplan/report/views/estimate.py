@@ -22,8 +22,8 @@ def estimate_view(answer: Answer[EstimateResult]) -> View:
     result, inputs = answer.result, answer.inputs
     load = f"concurrency {inputs['concurrency']:g}" if inputs["concurrency"] else f"{inputs['request_rate']:g} req/s"
     headline = (
-        f"{inputs['model']} on {inputs['gpus']} x {inputs['gpu']} ({inputs['engine']}): {inputs['isl']:g} tokens in, "
-        f"{inputs['osl']:g} out, {load}"
+        f"{inputs['model']} on {inputs['gpus']} x {inputs['gpu']} ({inputs['engine']}): "
+        f"{inputs['isl']:g} tokens in, {inputs['osl']:g} out on average, {load}"
     )
     columns = [
         Column("figure", "figure"),

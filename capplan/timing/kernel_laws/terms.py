@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 OVERLAP_EXPONENT = 3.0
 """How far arithmetic and memory hide each other in a GEMM on a GPU; fitted once over all public tables."""
@@ -99,6 +99,14 @@ def is_array(value: Quantity) -> bool:
     return getattr(value, "ndim", 0) > 0
 
 
+@overload
+def larger(a: float, b: float) -> float: ...
+
+
+@overload
+def larger(a: Quantity, b: Quantity) -> Quantity: ...
+
+
 def larger(a: Quantity, b: Quantity) -> Quantity:
     """max(a, b), element by element."""
     if is_array(a) or is_array(b):
@@ -106,6 +114,14 @@ def larger(a: Quantity, b: Quantity) -> Quantity:
 
         return cast("Quantity", np.maximum(a, b))
     return max(a, b)
+
+
+@overload
+def smaller(a: float, b: float) -> float: ...
+
+
+@overload
+def smaller(a: Quantity, b: Quantity) -> Quantity: ...
 
 
 def smaller(a: Quantity, b: Quantity) -> Quantity:
