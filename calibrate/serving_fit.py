@@ -1,8 +1,8 @@
 """Fit an engine's own constants to measured servers, and say how far they carry to models and GPUs left out.
 
 Two constants are common to all engines, `kernel_share` and `per_sequence`; they are fitted to TPOT. Seven belong to
-an engine and are fitted to TTFT: what the front end takes, the host's floor of a prefill step, how prefill shares time with
-decode. All residuals are ``ln(predicted/measured)`` under a soft L1 loss; every group of rows (model, GPU, engine)
+an engine and are fitted to TTFT: what the front end takes, the host's floor of a prefill step, how prefill shares time
+with decode. All residuals are ``ln(predicted/measured)`` under a soft L1 loss; every group of rows (model, GPU, engine)
 weighs the same, so that a long sweep counts no more than a short one.
 """
 

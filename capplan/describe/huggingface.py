@@ -45,7 +45,7 @@ def read_config(data: dict[str, Any], *, where: str, name: str, ignore_keys: Col
     config.finish()
     dtype, note = published_dtype(data)
     fields.setdefault("dtype", dtype)
-    fields["assumptions"] = tuple([*config.all_assumptions(), *([note] if note else [])])
+    fields["assumptions"] = (*config.all_assumptions(), *([note] if note else []))
     fields.setdefault("name", name)
     fields.setdefault("model_type", model_type)
     fields.setdefault("quantisation", own_quantisation(data, where))

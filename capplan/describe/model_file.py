@@ -17,6 +17,8 @@ from capplan.errors import UsageError
 _FIRST = ("schema", "name", "aliases", "huggingface_id", "model_type", "dtype", "max_positions", "cache_positions")
 _LAST = ("towers", "quantisation", "assumptions", "sources")
 _OWN = ("schema", "name", "aliases", "huggingface_id", "assumptions", "sources", "quantisation")
+_ALWAYS_OPEN = ("blocks", "towers", "sources", "encoder", "mtp", "quantisation")
+_AFTER_A_GAP = ("dtype", "hidden_size", "towers", "assumptions", "sources", "mtp", "encoder", "quantisation")
 _MOST_INLINE = 118
 
 
@@ -42,7 +44,7 @@ def model_yaml(spec: ModelSpec, *, base: ModelSpec | None = None) -> str:
         kept = {key: value for key, value in data.items() if key in _OWN or value != other.get(key)}
         data = {"schema": 1, "base": base.name, **kept}
     for key, value in data.items():
-        if key in ("dtype", "hidden_size", "towers", "assumptions", "sources", "mtp", "encoder", "quantisation") and lines:
+        if key in _AFTER_A_GAP and lines:
             lines.append("")
         lines += _emit(key, value, 0)
     return "\n".join(lines) + "\n"
@@ -98,7 +100,7 @@ def _emit(key: str, value: Any, depth: int) -> list[str]:
     head = f"{pad}{_scalar(key)}:"
     inline = f"{head} {_inline(value)}"
     nested = isinstance(value, dict) and any(isinstance(item, (dict, list)) and item for item in value.values())
-    keep_open = depth == 0 and isinstance(value, dict) and key in ("blocks", "towers", "sources", "encoder", "mtp", "quantisation")
+    keep_open = depth == 0 and isinstance(value, dict) and key in _ALWAYS_OPEN
     if (
         not isinstance(value, (dict, list))
         or not value
