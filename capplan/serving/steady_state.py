@@ -22,7 +22,8 @@ The first token waits for the scheduler to look, for the prefill step that it jo
 receive interval, W the batch wait; w = 1/waves weighs the first wave in the mean.
 
 Where lengths vary, long outputs stay longer: a sequence that runs has ``O' = E[O²]/E[O]`` of output, for O in its
-context and in the pool; and the queue for prefill grows with the spread of prompts, rho·(1 + var L/L²) (Pollaczek-Khinchine).
+context and in the pool; and the queue for prefill grows with the spread of prompts, rho·(1 + var L/L²)
+(Pollaczek-Khinchine).
 
 Beyond the pool the rest queues: C clients share B places, so that a request waits (C - B)/B service times.
 
