@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from capplan.describe.deployment import Engine
@@ -152,6 +153,9 @@ def read_engine_log(path: Path, *, engine: str | None = None, start: int | None 
     ))  # fmt: skip
 
 
+_BLOCK = 64
+"""Lines that are searched for words together; most of a log's blocks hold none and are passed over at once."""
+
 _Watch = list[tuple[str, list[tuple[LogEngine, Line | None]]]]
 """What may stand in a line, and whose it is: the line of an engine, or something else that the engine tells."""
 
@@ -160,21 +164,23 @@ def _starts(lines: Iterable[LogLine], engines: list[LogEngine]) -> dict[str, lis
     """What each engine's reader found, start by start."""
     found: dict[str, list[_Start]] = {engine.name: [] for engine in engines}
     watch = _watch(engines)
-    for text_line in lines:
-        text = text_line.text
-        heard: dict[str, tuple[LogEngine, list[Line]]] = {}
-        for needle, owners in watch:
-            if needle in text:
-                for engine, line in owners:
-                    _, candidates = heard.setdefault(engine.name, (engine, []))
-                    candidates += [line] if line is not None else []
-        for engine, candidates in heard.values():
-            _take(engine, candidates, text_line, found[engine.name])
+    lines = iter(lines)
+    while block := list(islice(lines, _BLOCK)):
+        together = "\n".join(line.text for line in block)
+        present = [(needle, owners) for needle, owners in watch if needle in together]
+        for text_line in block if present else ():
+            heard: dict[str, tuple[LogEngine, list[Line]]] = {}
+            for needle, owners in present:
+                if needle in text_line.text:
+                    for engine, line in owners:
+                        _, candidates = heard.setdefault(engine.name, (engine, []))
+                        candidates += [line] if line is not None else []
+            for engine, candidates in heard.values():
+                _take(engine, candidates, text_line, found[engine.name])
     return found
 
 
 def _watch(engines: list[LogEngine]) -> _Watch:
-    """Most lines of a log hold none of these, and are passed over."""
     owners: defaultdict[str, list[tuple[LogEngine, Line | None]]] = defaultdict(list)
     for engine in engines:
         for line in engine.lines:
@@ -285,11 +291,16 @@ def _settle(group: list[LogFigure], several: bool, settings: dict[str, LogSettin
         yield group[-1]
         return
     drafting = "speculative_config" in settings or "draft_model" in settings
-    for index, figure in enumerate(group):
-        if figure.repeat == "each" or (figure.repeat == "ranks" and several):
+    least = greatest = group[0]  # intervals overlap pair by pair where the greatest low is not above the least high
+    for figure in group:
+        if figure.repeat == "each" or (figure.repeat == "ranks" and several) or figure.printed is greatest.printed:
             yield figure
             continue
-        other = next((known for known in group[:index] if not known.printed.overlaps(figure.printed)), None)
+        other = next((known for known in (least, greatest) if not known.printed.overlaps(figure.printed)), None)
+        if figure.printed.high < least.printed.high:
+            least = figure
+        if figure.printed.low > greatest.printed.low:
+            greatest = figure
         if other is not None and not (drafting and figure.name == "weight_bytes"):
             raise InvalidFileError(
                 f"the log contradicts itself on {figure.name}: line {other.line} says {_quoted(other.text)}",

@@ -99,7 +99,7 @@ def _unit(table: Table) -> float:
     unit = table.get("unit")
     if unit is None:
         return 1.0
-    if unit not in _MILLISECONDS:
+    if not isinstance(unit, str) or unit not in _MILLISECONDS:
         raise InvalidFileError(f"{shown(unit)} is no unit of time", where=table.place("unit"))
     return _MILLISECONDS[unit]
 

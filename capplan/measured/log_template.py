@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 _NUMBER = r"-?\d{1,3}(?:,\d{3}){1,5}(?![\d,])|-?\d{1,24}(?:\.\d{1,12})?(?![\d.]*\d)"
 _UNITS: dict[str, tuple[str, Fraction, int]] = {
@@ -133,6 +134,7 @@ def _literal(text: str) -> str:
     return re.sub(r"(?:\\ )+", lambda blanks: _BLANKS, escaped)
 
 
+@lru_cache(maxsize=4096)
 def printed(text: str, unit: str) -> Printed:
     """A printed number in the base unit.
 

@@ -515,6 +515,7 @@ def test_gpt_manager_benchmark(read) -> None:
         (vllm(mean_ttft_ms=-1), "a.json", "not negative", "mean_ttft_ms"),
         (vllm(mean_ttft_ms="12"), "a.json", "expected a number", "mean_ttft_ms"),
         (vllm(mean_ttft_ms=True), "a.json", "expected a number", "mean_ttft_ms"),
+        ({**AIPERF, "request_latency": {"unit": ["ms"], "avg": 1}}, "a.json", "no unit of time", "request_latency.unit"),
         (vllm(mean_tpot_ms=float("nan")), "a.json", "finite", "mean_tpot_ms"),
         (vllm(request_throughput=float("inf")), "a.json", "finite", "request_throughput"),
         (vllm(completed=0), "a.json", "no request", "completed"),

@@ -6,6 +6,7 @@ page reports; the rest of a log was typed so that there is one of every line, an
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -462,3 +463,10 @@ def test_missing_file_and_unknown_engine(tmp_path: Path) -> None:
         read_engine_log(tmp_path / "none.log", engine="vlm")
     with pytest.raises(InvalidFileError, match="folder"):
         read_engine_log(tmp_path)
+
+
+def test_a_line_that_is_repeated_without_end_is_read_in_time(read) -> None:
+    start = time.process_time()
+    log = read("INFO GPU KV cache size: 75,840 tokens\n" * 20_000 + "no figure\n" * 200_000)
+    assert number(log, "kv_tokens") == 75840
+    assert time.process_time() - start < 5  # about 1 s
