@@ -124,9 +124,13 @@ class Replica:
             self._known[key] = StepParts.of(step_sums(work.operators, self.machine), sequences)
         return self._known[key]
 
-    def decode(self, sequences: int, context: int) -> StepParts:
+    def decode_step(self, sequences: int, context: int) -> StepParts:
         """A step that decodes one token of each of `sequences` sequences with `context` positions."""
         return self.step(Step(decode=(Decode(sequences, context),)), sequences)
+
+    def decode(self, sequences: int, context: int) -> StepParts:
+        """What one output token of each of `sequences` sequences takes: a step, unless the server drafts."""
+        return self.decode_step(sequences, context)
 
     def prefill(self, tokens: int, sequences: int = 1) -> StepParts:
         """`sequences` prompts of `tokens` in steps of their own, chunk after chunk of the token budget."""
@@ -137,7 +141,7 @@ class Replica:
 
     def joined(self, tokens: int, running: int, context: int) -> StepParts:
         """What a prompt of `tokens` adds to the decode steps of `running` sequences which it joins."""
-        alone = self.decode(running, context)
+        alone = self.decode_step(running, context)
         parts = StepParts()
         for chunk, prefix in self.chunks(tokens, 1, taken=running):
             step = Step(decode=(Decode(running, context),), prefill=(Prefill(chunk, prefix),))
