@@ -12,7 +12,7 @@ from capplan.timing.operator_time import OperatorTime
 from capplan.timing.roofline import Bound, operator_bound, step_bound
 from capplan.timing.step_time import Overhead, StepTime, step_time
 from capplan.work.ledger import Ledger, Totals
-from capplan.work.operators import Operator
+from capplan.work.operators import AttentionShape, Operator
 
 Basis = Literal["fitted", "extrapolated", "assumed", "bound"]
 
@@ -23,6 +23,7 @@ class OperatorFigures:
 
     Args:
         name: what it is.
+        detail: its phase and its window, where there are several of the name.
         kind: which law it follows.
         component: the part of the model.
         stage: pipeline stage.
@@ -40,6 +41,7 @@ class OperatorFigures:
     """
 
     name: str
+    detail: str
     kind: str
     component: str
     stage: int
@@ -143,7 +145,7 @@ def step_figures(
         return _bounds(setting, ledger), None
     time = step_time(ledger, setting.machine, sequences=sequences, host_floor=host_floor)
     whole = sum(in_step(part, time) for part in time.operators)
-    rows = tuple(_timed_row(part, time, setting, whole) for part in time.operators)
+    rows = _merged(_timed_row(part, time, setting, whole) for part in time.operators)
     low, high = time.interval
     figures = _totals(
         ledger.totals,
@@ -160,12 +162,12 @@ def step_figures(
 
 def together(parts: Sequence[StepFigures], terms: Iterable[Overhead] = ()) -> StepFigures:
     """Steps one after the other, and further terms: equal operators are joined, intervals add up."""
-    rows: dict[tuple[str, str, int], OperatorFigures] = {}
+    rows: dict[tuple[object, ...], OperatorFigures] = {}
     seconds = [part.seconds for part in parts]
     whole = sum(_weight(row) for part in parts for row in part.operators)
     for part in parts:
         for row in part.operators:
-            key = (row.name, row.kind, row.stage)
+            key = (row.name, row.detail, row.stage)
             rows[key] = _joined(rows[key], row) if key in rows else row
     shared = tuple(replace(row, share=_weight(row) / whole if whole else 0.0) for row in rows.values())
     extra = tuple(TermFigures(term.name, float(term.seconds), term.source) for term in terms)
@@ -189,7 +191,7 @@ def _bounds(setting: Setting, ledger: Ledger) -> StepFigures:
     """The figures without a profile: bounds alone."""
     bounds = [operator_bound(operator, setting.gpu).times(operator.count) for operator in ledger.operators]
     whole = float(sum(bound.seconds for bound in bounds))
-    rows = tuple(
+    rows = _merged(
         _row(operator, bound, float(bound.seconds) / whole if whole else 0.0)
         for operator, bound in zip(ledger.operators, bounds, strict=True)
     )
@@ -197,10 +199,36 @@ def _bounds(setting: Setting, ledger: Ledger) -> StepFigures:
     return _totals(ledger.totals, least.whole, float(least.seconds), rows)
 
 
+def _merged(rows: Iterable[OperatorFigures]) -> tuple[OperatorFigures, ...]:
+    """Equal operators of layers of different kinds as one row."""
+    merged: dict[tuple[object, ...], OperatorFigures] = {}
+    for row in rows:
+        calls = row.calls or 1
+        key = (row.name, row.detail, row.stage, row.basis, row.flops / calls, row.bytes / calls)
+        merged[key] = _joined(merged[key], row) if key in merged else row
+    return tuple(merged.values())
+
+
+_PHASES = {
+    "prefill_attention": "prefill",
+    "mla_prefill": "prefill",
+    "decode_attention": "decode",
+    "mla_decode": "decode",
+}
+
+
+def detail_of(operator: Operator) -> str:
+    """The phase of an attention, and the most keys that its queries see."""
+    words = [_PHASES[operator.kind]] if operator.kind in _PHASES else []
+    limit = operator.shape.limit if isinstance(operator.shape, AttentionShape) else None
+    return ", ".join([*words, f"{limit} keys"] if limit else words)
+
+
 def _row(operator: Operator, bound: Bound, share: float) -> OperatorFigures:
     count = operator.count
     return OperatorFigures(
         name=operator.name,
+        detail=detail_of(operator),
         kind=operator.kind,
         component=operator.component,
         stage=operator.stage,
@@ -300,6 +328,7 @@ def _joined(one: OperatorFigures, other: OperatorFigures) -> OperatorFigures:
         arithmetic_intensity=_ratio(flops, moved),
         limit=one.limit if one.bound_seconds >= other.bound_seconds else other.limit,
         bound_seconds=one.bound_seconds + other.bound_seconds,
+        share=one.share + other.share,
         seconds=_sum((one.seconds, other.seconds)) if timed else None,
         seconds_low=_sum((one.seconds_low, other.seconds_low)) if timed else None,
         seconds_high=_sum((one.seconds_high, other.seconds_high)) if timed else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from capplan.questions.answer import Explained
 from capplan.questions.setting import Setting
-from capplan.questions.timed import StepFigures, in_step
+from capplan.questions.timed import StepFigures, detail_of, in_step
 from capplan.timing.operator_time import OperatorTime
 from capplan.timing.step_time import StepTime
 
@@ -41,7 +41,9 @@ def explain_operator(part: OperatorTime, time: StepTime) -> Explained:
     launch, body = _each(part.launch, part), _each(part.body, part)
     formula = f"calls · (launch + {share}body)"
     numbers = f"{_plain(part.operator.count)} · ({_micro(launch)} + {share}{_micro(body)})"
-    return Explained(part.operator.name, formula, numbers + _law(part), float(in_step(part, time)), "s", _whose(part))
+    detail = detail_of(part.operator)
+    name = f"{part.operator.name} ({detail})" if detail else part.operator.name
+    return Explained(name, formula, numbers + _law(part), float(in_step(part, time)), "s", _whose(part))
 
 
 def _law(part: OperatorTime) -> str:

@@ -163,7 +163,7 @@ def operator_columns() -> list[Column]:
 def operator_row(row: OperatorFigures) -> list[Any]:
     """One operator under those columns; a message's bytes are those of its vector."""
     return [
-        row.name,
+        f"{row.name} ({row.detail})" if row.detail else row.name,
         row.calls,
         row.flops or None,
         row.bytes or row.message_bytes,
