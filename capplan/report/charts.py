@@ -100,10 +100,13 @@ def scale_of(axis: Axis, values: Sequence[float]) -> Scale:
     if axis.log:
         first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
         return Scale(10.0**first, 10.0 ** max(last, first + 1), log=True)
-    low = min(low, 0.0) if low <= 0.4 * high or low == high else low
-    steps = _round_steps(low, high if high > low else low + 1.0)
-    step = steps[1] - steps[0]
-    return Scale(math.floor(low / step) * step, math.ceil(high / step - 1e-9) * step or step, log=False)
+    size = max(abs(low), abs(high))
+    if 0 < low <= 0.4 * high or 0 <= low == high:
+        low = 0.0
+    if high - low <= 1e-6 * size or size == 0:
+        low, high = low - 0.1 * size, high + (0.1 * size or 1.0)
+    steps = _round_steps(low, high)
+    return Scale(steps[0], steps[-1], log=False)
 
 
 def scales(chart: Chart) -> tuple[Scale, Scale]:
@@ -142,5 +145,5 @@ def _round_steps(low: float, high: float) -> list[float]:
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(size * power for size in (1, 2, 5, 10) if size * power >= rough * (1 - 1e-9))
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    first, last = math.floor(low / step), math.ceil(high / step - 1e-9)
     return [index * step for index in range(first, last + 1)]

@@ -35,7 +35,9 @@ def test_a_grid_is_the_scalar_path(name: str) -> None:
                 assert found == pytest.approx(expected, rel=1e-12)
 
 
-def test_scattered_points_are_the_scalar_path() -> None:
+@pytest.mark.parametrize("block", [7, 1000])
+def test_scattered_points_are_the_scalar_path(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capplan.timing.sweep.BLOCK", block)
     spec = model("qwen3-30b-a3b")
     random = np.random.default_rng(5)
     batch, context = random.integers(1, 500, 30), random.integers(1, 40_000, 30)
