@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from calibrate.device import Device, conditions
-from calibrate.kernels.kernel import ITEM_BYTES
+from calibrate.formats import ITEM_BYTES
 from calibrate.kernels.launch import captured
 from calibrate.phase_load import Load
 from calibrate.samples import Sample

@@ -19,6 +19,7 @@ from calibrate.carrying import Measured, carried_errors
 from calibrate.fit import FitError
 from calibrate.kernel_fit import fit_group
 from calibrate.kernel_groups import Group, groups_of
+from calibrate.profile_text import local_lines
 from capplan.describe.gpu import GpuSpec, Source
 from capplan.describe.gpu_catalog import load_gpu
 from capplan.describe.profile import Profile, RatedHardware, rated_hardware, read_profile
@@ -205,6 +206,7 @@ def profile_yaml(profile: Profile) -> str:
         "",
         *_hardware_lines(profile.hardware),
         "",
+        *local_lines(profile),
         *_carried_lines(profile),
         "tables:" if profile.tables else "tables: {}",
     ]
@@ -223,6 +225,8 @@ def _hardware_lines(hardware: RatedHardware) -> list[str]:
         f"  bandwidth: {hardware.bandwidth:g}  # B/s",
         f"  compute_units: {hardware.compute_units}",
     ]
+    if hardware.overlap:
+        lines.append(f"  overlap: {hardware.overlap:g}  # exponent by which arithmetic and memory hide each other")
     if hardware.link:
         lines += [f"  link: {hardware.link:g}  # B/s in one direction", f"  link_kind: {hardware.link_kind}"]
     return lines

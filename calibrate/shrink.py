@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from calibrate.kernels.kernel import ITEM_BYTES
+from calibrate.formats import ITEM_BYTES
 from capplan.describe.model import ModelSpec, Stack
 from capplan.errors import UsageError
 from capplan.memory.tensors import block_tensors

@@ -9,10 +9,10 @@ import torch
 from torch.nn import functional
 
 from calibrate.device import Device
+from calibrate.formats import ITEM_BYTES
 from calibrate.kernels.kernel import (
     CHECKED_COLUMNS,
     CHECKED_ROWS,
-    ITEM_BYTES,
     TOLERANCE,
     Call,
     Case,

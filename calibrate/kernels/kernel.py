@@ -138,9 +138,6 @@ def dtype_of(name: str) -> Any:
     }[name]
 
 
-ITEM_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-"""Bytes of one element of a number format."""
-
 TOLERANCE = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2, "fp8": 5e-2, "int8": 1e-6}
 """Error allowed by number format: some roundings of the format, and of sums of thousands of terms."""
 

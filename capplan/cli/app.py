@@ -18,10 +18,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attention-pairs": ("attention_pairs", "Query-key pairs with and without a KV cache."),
     "cost": ("cost", "Dollars a token and a month, and break-even against APIs."),
     "estimate": ("estimate", "TTFT, TPOT and throughput of a server under a load, with intervals."),
+    "simulate": ("simulate", "A server's scheduler step by step: percentiles, goodput, KV usage."),
+    "speculate": ("speculate", "What speculative decoding gains, at each batch."),
     "models": ("models", "List, show, import and validate model descriptions."),
     "prices": ("prices", "What GPUs and tokens cost: list, show, import."),
     "gpus": ("gpus", "List, show and validate GPU descriptions."),
     "profiles": ("profiles", "List and show profiles of measured devices."),
+    "calibrate": ("calibrate", "Measure this device or a server, fit a profile, and prove it."),
 }
 """Every command: the module in `capplan.cli` that holds it, and what it does. Only the one asked for is imported."""
 
