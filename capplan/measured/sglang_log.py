@@ -1,7 +1,8 @@
 """SGLang's start-up log.
 
 "GB" is 2^30: the engine divides by 2^30. Every rank speaks for itself, with its place in the line's brackets
-(``[2026-01-14 05:25:33 TP0]``). A second pool of one rank is another cache: of windowed layers, or of a draft model.
+(``[2026-01-14 05:25:33 TP0]``). A second pool of one rank is another cache: the windowed layers' comes
+first, then that of the full ones, then a draft model's.
 
 Source: python/sglang/srt/model_executor/model_runner.py, python/sglang/srt/mem_cache/memory_pool.py,
 python/sglang/srt/managers/scheduler.py; logs in the project's issues, 2024 to 2026.
@@ -66,8 +67,10 @@ SGLANG = LogEngine(
         line("KV Cache is allocated. ... KV size: <kv_bytes:GiB> GB", "each"),
         line("KV Cache is allocated. ... #tokens: <pool_tokens:tokens>", "each"),
         line("KV Cache is allocated. dtype: torch.<pool_dtype:word>", "last"),
-        line("SWAKVPool mem usage: <windowed_pools_bytes:GiB> GB, swa size: <windowed_tokens:tokens>,"
-             " full size: <full_tokens:tokens>", "each"),
+        line("liding window memory pool. full_layer_tokens=<full_tokens:tokens>,"
+             " swa_layer_tokens=<windowed_tokens:tokens>", "ranks"),
+        line("SWAKVPool mem usage: ... swa size: <windowed_tokens:tokens>, full size: <full_tokens:tokens>", "ranks"),
+        line("SWAKVPool mem usage: <windowed_pools_bytes:GiB> GB", "each"),
         line("Mamba Cache is allocated. max_mamba_cache_size: <state_slots:slots>,"
              " conv_state size: <conv_state_bytes:GiB> GB, ssm_state size: <ssm_state_bytes:GiB> GB", "each"),
         line("Mamba Cache is allocated. ... intermediate_ssm_state_cache size: <draft_ssm_bytes:GiB> GB", "each"),

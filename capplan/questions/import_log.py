@@ -28,6 +28,7 @@ from capplan.questions.log_comparison import (
     from_tokens,
     pool_of,
     rows,
+    windowed_predictions,
 )
 from capplan.questions.log_request import check_ranks, log_settings, model_reference, stage_pools
 
@@ -216,7 +217,8 @@ def _predictions(log: EngineLog, budget: MemoryBudget, result: FitResult | None)
     offered = [known, held if pools else {name: held[name] for name in ("attention_block_size", "needed_bytes")}]
     pool = pool_of(log, lambda size: _holds(budget, (size,))) if stages == 1 else None
     if pool is not None:
-        offered.append(from_tokens(log, _holds(budget, (pool[0],)), _holds(budget, (pool[1],)), pool))
+        least = _holds(budget, (pool[0],))
+        offered += [from_tokens(log, least, _holds(budget, (pool[1],)), pool), windowed_predictions(least)]
     return [*offered, _longest(log, budget)]
 
 

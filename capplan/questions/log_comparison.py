@@ -7,13 +7,14 @@ answer is an interval: of the budget's estimates, or of the digits that the engi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
 from capplan.measured.engine_logs import EngineLog, LogFigure, binding
-from capplan.memory.pool import Capacity
+from capplan.memory.pool import Capacity, PoolPart
 from capplan.questions.fit import FitResult
 
 Basis = Literal["exact", "budget", "pool", "tokens", "context"]
@@ -128,9 +129,13 @@ def from_pool(low: Capacity, high: Capacity) -> dict[str, Predicted]:
     }
 
 
+_ROOM = ("kv_blocks", "kv_tokens", "full_tokens", "pool_tokens")
+"""Figures that say how much a pool holds, the surest first."""
+
+
 def pool_of(log: EngineLog, evaluate: Evaluate) -> tuple[int, int] | None:
     """(least, most) bytes of a pool that holds as many blocks, or tokens, as the log prints; None: no pool does."""
-    figure = log.binding("kv_blocks") or log.binding("kv_tokens") or log.binding("pool_tokens")
+    figure = next((one for name in _ROOM if (one := log.binding(name)) is not None), None)
     if figure is None or not 0 < figure.printed.value < _MOST_POOL:
         return None
     wanted = int(figure.printed.value)
@@ -188,34 +193,28 @@ def rows(
     """
     offered = list(predictions)
     apart = log.engine == "llama.cpp"
-    shown: set[tuple[str, int, str]] = set()
-    for figure in log.figures:
-        alike = _alike(log, figure, apart)
-        name_and_place = (figure.name, _place(log, figure), figure.rank if apart else "")
-        if name_and_place in shown:
-            continue
-        shown.add(name_and_place)
-        stands = binding(figure.name, alike)
-        own = by_line.get(stands.line, {}).get(stands.name)
-        first = name_and_place[1] == 0 and not (apart and figure.repeat == "each")
-        found = [own] if own is not None else _named(figure.name, offered) if first else []
+    groups: dict[tuple[str, int, str], list[LogFigure]] = {}
+    for figure, place in _placed(log):
+        groups.setdefault((figure.name, place, figure.rank if apart else ""), []).append(figure)
+    for (name, place, _), alike in groups.items():
+        stands = binding(name, alike)
+        own = by_line.get(stands.line, {}).get(name)
+        first = place == 0 and not (apart and stands.repeat == "each")
+        found = [own] if own is not None else _named(name, offered) if first else []
         for predicted in found or [None]:
             yield row(stands, predicted)
 
 
-def _place(log: EngineLog, figure: LogFigure) -> int:
-    """Which of its rank's figures of this name it is, where several count."""
-    if figure.repeat != "each":
-        return 0
-    earlier = [one for one in log.all_of(figure.name) if one.rank == figure.rank and one.line < figure.line]
-    return len(earlier)
-
-
-def _alike(log: EngineLog, figure: LogFigure, apart: bool) -> list[LogFigure]:
-    """The figures that say the same of every rank: this one, and its like on the others."""
-    place = _place(log, figure)
-    same = [one for one in log.all_of(figure.name) if _place(log, one) == place]
-    return [one for one in same if one.rank == figure.rank] if apart else same
+def _placed(log: EngineLog) -> Iterator[tuple[LogFigure, int]]:
+    """The figures, and which of its rank's figures of this name each is, where several count."""
+    seen: Counter[tuple[str, str]] = Counter()
+    lines: dict[tuple[str, str], int] = {}
+    for figure in log.figures:
+        key = (figure.name, figure.rank)
+        if figure.repeat == "each" and lines.get(key) not in (None, figure.line):
+            seen[key] += 1
+        lines[key] = figure.line
+        yield figure, seen[key]
 
 
 def _named(name: str, offered: list[dict[str, Predicted]]) -> list[Predicted | None]:
@@ -257,7 +256,13 @@ _CACHE_FIGURES = {
     "cells": ("places",),
     "pool_tokens": ("places",),
 }
-_STATE_FIGURES = {"state_bytes": ("state_bytes",), "state_cells": ("places",)}
+_STATE_FIGURES = {
+    "state_bytes": ("state_bytes",),
+    "state_cells": ("places",),
+    "state_slots": ("places",),
+    "conv_state_bytes": ("convolution_bytes",),
+    "ssm_state_bytes": ("state_bytes", "-convolution_bytes"),
+}
 
 
 def cache_predictions(log: EngineLog, capacity: Capacity, basis: Basis) -> dict[int, dict[str, Predicted]]:
@@ -267,6 +272,8 @@ def cache_predictions(log: EngineLog, capacity: Capacity, basis: Basis) -> dict[
     """
     caches = [part for part in capacity.parts if part.name != "state"]
     states = [part for part in capacity.parts if part.name == "state"]
+    if log.engine == "sglang":
+        caches.sort(key=lambda part: ("draft" in part.name, "window" not in part.name))
     found: dict[int, dict[str, Predicted]] = {}
     for figures, parts in ((_CACHE_FIGURES, caches), (_STATE_FIGURES, states)):
         for name, fields in figures.items():
@@ -275,6 +282,23 @@ def cache_predictions(log: EngineLog, capacity: Capacity, basis: Basis) -> dict[
                 index = seen.get(figure.rank, 0)
                 seen[figure.rank] = index + 1
                 if index < len(parts):
-                    value = sum(getattr(parts[index], field) for field in fields)
+                    value = sum(_signed(parts[index], field) for field in fields)
                     found.setdefault(figure.line, {})[name] = exactly(value, basis)
     return found
+
+
+def _signed(part: PoolPart, field: str) -> int:
+    value: int = getattr(part, field.lstrip("-"))
+    return -value if field.startswith("-") else value
+
+
+def windowed_predictions(capacity: Capacity) -> dict[str, Predicted]:
+    """What SGLang says of a pool of full and one of windowed layers together, beside their own lines."""
+    own = {part.name: part for part in capacity.parts if part.name in ("full", "window")}
+    if len(own) < 2:
+        return {}
+    return {
+        "full_tokens": exactly(own["full"].places, "tokens"),
+        "windowed_tokens": exactly(own["window"].places, "tokens"),
+        "windowed_pools_bytes": exactly(sum(part.bytes for part in own.values()), "tokens"),
+    }

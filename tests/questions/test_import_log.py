@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,45 @@ python3 -m sglang.launch_server --model /path/to/Qwen3-235B-A22B-FP8 --tp 4 --tr
     settings = {setting.name: setting.value for setting in result.settings}
     assert settings["tensor_parallel_size"] == 4
     assert settings["gpu_memory_utilization"] == 0.93
+
+
+def test_sglangs_windowed_layers_come_first(compare) -> None:
+    # https://github.com/sgl-project/sglang/pull/18039
+    result = compare(
+        """
+python3 -m sglang.launch_server --model-path XiaomiMiMo/MiMo-V2-Flash --tp-size 4 --mem-fraction-static 0.7 --page-size 64
+[2026-01-31 13:50:39 TP2] Use sliding window memory pool. full_layer_tokens=375360, swa_layer_tokens=300288
+[2026-01-31 13:50:39 TP1] Use sliding window memory pool. full_layer_tokens=375360, swa_layer_tokens=300288
+[2026-01-31 13:50:39 TP1] KV Cache is allocated. #tokens: 300288, K size: 8.38 GB, V size: 5.59 GB
+[2026-01-31 13:50:39 TP2] KV Cache is allocated. #tokens: 300288, K size: 8.38 GB, V size: 5.59 GB
+""",
+        model="mimo-v2-flash",
+    )
+    for name in ("full_tokens", "windowed_tokens", "pool_tokens", "k_bytes", "v_bytes"):
+        assert one(result, name, "tokens").agrees, name
+
+
+def test_sglangs_states(compare) -> None:
+    # sizes of a public run of Nemotron-Nano-9B-v2; its tokens follow from them, the convolutions' size was typed
+    result = compare(
+        """
+[2026-09-01 13:50:35] server_args=ServerArgs(model_path='x', context_length=16384, tp_size=1)
+[2026-09-01 13:50:39] Mamba Cache is allocated. max_mamba_cache_size: 48, conv_state size: 0.09GB, ssm_state size: 6.46GB
+[2026-09-01 13:50:39] KV Cache is allocated. #tokens: 2618880, K size: 19.98 GB, V size: 19.98 GB
+""",
+        model="nemotron-nano-9b-v2",
+    )
+    for name in ("state_slots", "ssm_state_bytes", "conv_state_bytes", "k_bytes", "v_bytes"):
+        assert one(result, name, "tokens").agrees, name
+
+
+def test_the_figures_of_many_ranks_are_compared_in_time(compare) -> None:
+    rank = "[2025-07-22 05:26:41 TP{0}] KV Cache is allocated. #tokens: 367404, K size: 8.23 GB, V size: 8.23 GB\n"
+    log = "python3 -m sglang.launch_server --model x --tp 4\n" + "".join(rank.format(n) for n in range(1000)) * 3
+    start = time.process_time()
+    result = compare(log, model="qwen3-235b-a22b")
+    assert time.process_time() - start < 5  # about 0.5 s
+    assert len(result.rows) == 9
 
 
 def test_tensorrt_llms_pool(compare) -> None:
