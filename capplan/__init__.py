@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from capplan.questions.profiles import profile_list as profile_list
     from capplan.questions.profiles import profile_show as profile_show
     from capplan.questions.roofline import roofline as roofline
+    from capplan.questions.simulate import simulate as simulate
+    from capplan.questions.speculate import speculate as speculate
     from capplan.questions.step import step as step
     from capplan.questions.weights import weights as weights
 
@@ -57,6 +59,8 @@ _PUBLIC = {
     "profile_show": "profiles",
     "roofline": "roofline",
     "show_model": "models",
+    "simulate": "simulate",
+    "speculate": "speculate",
     "step": "step",
     "validate_models": "models",
     "weights": "weights",

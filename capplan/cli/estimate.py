@@ -8,9 +8,10 @@ import typer
 
 from capplan.cli.output import answers
 from capplan.cli.setting import of_a_setting
-from capplan.describe.quantities import parse_integer, parse_seconds
+from capplan.describe.quantities import parse_integer, parse_number, parse_seconds
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer
+from capplan.questions.drafting import DraftRequest
 from capplan.questions.estimate import EstimateResult, LoadRequest, estimate
 from capplan.report.views.estimate import estimate_view
 from capplan.serving.lengths import parse_lengths, variation
@@ -38,6 +39,14 @@ def command(
     waves: Annotated[
         str | None, typer.Option("--waves", help="Requests of each client, of which the first come at once.")
     ] = None,
+    speculative_tokens: Annotated[str, typer.Option("--speculative-tokens", help="Tokens drafted a round.")] = "0",
+    acceptance: Annotated[
+        str | None, typer.Option("--acceptance", help="Chance that a drafted token is accepted: 0.8.")
+    ] = None,
+    draft_model: Annotated[
+        str | None, typer.Option("--draft-model", help="A model that drafts [the model's MTP layers].")
+    ] = None,
+    medusa_heads: Annotated[str, typer.Option("--medusa-heads", help="Medusa heads that draft instead.")] = "0",
 ) -> Answer[EstimateResult]:
     """TTFT, TPOT and throughput of a server in steady state, each with an 80 % interval, and when it queues."""
     prompt, output = parse_lengths(isl, "--isl"), parse_lengths(osl, "--osl")
@@ -46,23 +55,30 @@ def command(
         osl=output.mean,
         isl_variation=variation(prompt),
         osl_variation=variation(output),
-        concurrency=_number(concurrency, "--concurrency") if concurrency else None,
-        request_rate=_number(request_rate, "--request-rate") if request_rate else None,
-        prefix_hit_rate=_number(prefix_hit_rate, "--prefix-hit-rate"),
+        concurrency=parse_number(concurrency, "--concurrency") if concurrency else None,
+        request_rate=parse_number(request_rate, "--request-rate") if request_rate else None,
+        prefix_hit_rate=parse_number(prefix_hit_rate, "--prefix-hit-rate"),
         ttft=parse_seconds(ttft, "--ttft") if ttft else None,
         tpot=parse_seconds(tpot, "--tpot") if tpot else None,
         max_num_seqs=parse_integer(max_num_seqs, "--max-num-seqs", least=1) if max_num_seqs else None,
         waves=parse_integer(waves, "--waves", least=1) if waves else None,
     )
-    return estimate(load=load, **setting)
+    drafting = drafting_of(speculative_tokens, acceptance, draft_model, medusa_heads)
+    return estimate(load=load, drafting=drafting, **setting)
 
 
-def _number(text: str, flag: str) -> float:
-    """A plain decimal number, not negative."""
-    try:
-        value = float(text) if len(text) <= 20 else float("nan")
-    except ValueError:
-        value = float("nan")
-    if not 0 <= value <= 1e9:
-        raise UsageError(f"{text[:40]!r} is not a number from 0 to 1e9", where=flag)
-    return value
+def drafting_of(tokens: str, acceptance: str | None, draft_model: str | None, heads: str) -> DraftRequest | None:
+    """How the server drafts, from the flags as written; None: it does not.
+
+    Raises:
+        UsageError: one flag without the others that it needs.
+    """
+    drafted, medusa = parse_integer(tokens, "--speculative-tokens"), parse_integer(heads, "--medusa-heads")
+    if not drafted and not medusa:
+        for flag, value in (("--acceptance", acceptance), ("--draft-model", draft_model)):
+            if value is not None:
+                raise UsageError("how many tokens are drafted a round?", where=flag, hint="give --speculative-tokens")
+        return None
+    if acceptance is None:
+        raise UsageError("how often is a drafted token accepted?", where="--acceptance", hint="such as 0.8")
+    return DraftRequest(drafted, parse_number(acceptance, "--acceptance"), draft_model, medusa)

@@ -86,6 +86,17 @@ def parse_integer(text: str, flag: str = "", *, least: int = 0, most: int = 2**4
     return _whole(_quantity(text, {"": 1}, flag, "a whole number"), text, flag, least, most, "")
 
 
+def parse_number(text: str, flag: str = "", *, most: float = 1e9) -> float:
+    """A plain decimal number from 0 on, such as a rate or a share."""
+    try:
+        value = float(text) if len(text) <= 20 else float("nan")
+    except ValueError:
+        value = float("nan")
+    if not 0 <= value <= most:
+        raise UsageError(f"{shown(text)} is not a number from 0 to {most:g}", where=flag)
+    return value
+
+
 def parse_bytes(text: str, flag: str = "", *, unit: str = "B", least: int = 0) -> int:
     """A size in bytes: ``24GiB`` (2^30), ``80GB`` (10^9); a bare number is in `unit`; parts of a byte are dropped."""
     value = _quantity(text, BYTE_MULTIPLES, flag, "24GiB or 80GB", bare=unit.lower())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any, Unpack
 
-from capplan.errors import UnsupportedError, UsageError
+from capplan.errors import UnsupportedError
 from capplan.questions.answer import Answer, Explained, Provenance
+from capplan.questions.drafting import DraftRequest, Drafts, drafting_replica, resolve_drafts
 from capplan.questions.setting import Setting, SettingOptions, resolve_setting
-from capplan.questions.setting_memory import setting_budget
+from capplan.questions.setting_memory import fitting_budget
 from capplan.serving.open_loop import breaking_rate, open_loop, saturation, share_within, ttft_percentile
 from capplan.serving.replica import EngineSettings, Replica
+from capplan.serving.speculation import SpeculativeReplica, gain
 from capplan.serving.spread import Interval, tpot_interval, ttft_interval
 from capplan.serving.steady_state import OperatingPoint, closed_loop
 from capplan.serving.workload import Workload
@@ -138,7 +141,12 @@ class LoadRequest:
 
 
 def estimate(
-    model: str | ModelSpec, gpu: str | GpuSpec | None = None, *, load: LoadRequest, **options: Unpack[SettingOptions]
+    model: str | ModelSpec,
+    gpu: str | GpuSpec | None = None,
+    *,
+    load: LoadRequest,
+    drafting: DraftRequest | None = None,
+    **options: Unpack[SettingOptions],
 ) -> Answer[EstimateResult]:
     """TTFT, TPOT and throughput of a server in steady state; see `capplan.serving.steady_state` for the equations.
 
@@ -146,16 +154,17 @@ def estimate(
         model: a reference as for ``--model``, or a description.
         gpu: a device's name, file or description.
         load: what clients ask.
+        drafting: how the server drafts; None: it does not.
         options: the deployment, as for `resolve_setting`.
 
     Raises:
         CapplanError: something that does not exist, does not fit, or that no profile stands for.
     """
     setting = resolve_setting(model, gpu, **options)
-    return estimate_of(setting, load)
+    return estimate_of(setting, load, drafting)
 
 
-def estimate_of(setting: Setting, load: LoadRequest) -> Answer[EstimateResult]:
+def estimate_of(setting: Setting, load: LoadRequest, drafting: DraftRequest | None = None) -> Answer[EstimateResult]:
     """`estimate` for a setting that is resolved already."""
     if not setting.corrected:
         raise UnsupportedError(
@@ -163,7 +172,8 @@ def estimate_of(setting: Setting, load: LoadRequest) -> Answer[EstimateResult]:
             where="--gpu",
             hint="capplan roofline gives the bounds; capplan calibrate makes a profile",
         )
-    replica, notes, tokens = served_replica(setting, load)
+    drafts = resolve_drafts(setting, drafting) if drafting is not None else None
+    replica, notes, tokens = served_replica(setting, load, drafts)
     workload = load.workload()
     point = closed_loop(replica, workload) if load.concurrency is not None else open_loop(replica, workload)
     result = _result(replica, workload, load, point, tokens)
@@ -172,41 +182,40 @@ def estimate_of(setting: Setting, load: LoadRequest) -> Answer[EstimateResult]:
         warnings.append(
             f"the KV pool or the limit of sequences admits {point.admitted_batch:.0f} requests: the rest queue"
         )
+    if isinstance(replica, SpeculativeReplica):
+        warnings += _drafting_warnings(replica, point, workload)
     figures: dict[str, Provenance] = dict.fromkeys(FIGURES, "fitted")
     if setting.machine.kernels is not None and setting.machine.kernels.carried:
         figures = dict.fromkeys(FIGURES, "extrapolated")
     return Answer(
         command="estimate",
-        inputs={**setting.inputs, **vars(load)},
+        inputs={**setting.inputs, **vars(load), **_drafting_inputs(drafts)},
         result=result,
         explanation=tuple(_explain(replica, workload, point)),
-        assumptions=(*setting.assumptions, *notes),
+        assumptions=(*setting.assumptions, *notes, *(drafts.notes if drafts else ())),
         warnings=tuple(warnings),
-        sources=setting.sources,
+        sources=tuple(dict.fromkeys((*setting.sources, *(drafts.sources if drafts else ())))),
         provenance=figures,
     )
 
 
-def served_replica(setting: Setting, load: LoadRequest) -> tuple[Replica, tuple[str, ...], int | None]:
+def served_replica(
+    setting: Setting, load: LoadRequest, drafts: Drafts | None = None
+) -> tuple[Replica, tuple[str, ...], int | None]:
     """The replica behind a setting with the KV pool that fits beside its weights, notes, and the pool in tokens.
 
     Raises:
         UsageError: it does not fit.
     """
-    budget = setting_budget(setting, int(load.isl + load.osl), load.max_num_seqs)
-    if not budget.fits:
-        reasons = "; ".join(shortage.reason for shortage in budget.shortages)
-        raise UsageError(
-            f"{setting.spec.name} does not fit on {setting.gpus} x {setting.gpu.name}: {reasons}",
-            where="--gpu",
-            hint="capplan fit shows what is missing and what would fit",
-        )
+    budget = fitting_budget(setting, ceil(load.isl + load.osl), load.max_num_seqs, drafts)
     tokens = budget.capacity.capacity_tokens
     settings = EngineSettings(
         max_num_batched_tokens=setting.deployment.max_num_batched_tokens or budget.plan.max_num_batched_tokens,
         max_num_seqs=budget.plan.max_num_seqs,
     )
     replica = Replica(setting.spec, setting.machine, setting.sharding, setting.formats, settings, float(tokens))
+    if drafts is not None:
+        replica = drafting_replica(replica, drafts)
     return replica, budget.notes, tokens * setting.sharding.dp
 
 
@@ -254,6 +263,23 @@ def _result(
     )
 
 
+def _drafting_inputs(drafts: Drafts | None) -> dict[str, Any]:
+    if drafts is None:
+        return {"drafts": None, "speculative_tokens": 0, "acceptance": None}
+    own = drafts.speculation
+    return {"drafts": drafts.name, "speculative_tokens": own.tokens, "acceptance": own.acceptance}
+
+
+def _drafting_warnings(replica: SpeculativeReplica, point: OperatingPoint, workload: Workload) -> list[str]:
+    """Whether drafting slows the server at this batch."""
+    context = round(workload.isl + workload.residing_osl / 2)
+    batch = max(1, round(point.admitted_batch / replica.sharding.dp))
+    factor = gain(replica, batch, context)
+    if factor >= 1:
+        return []
+    return [f"drafting slows decoding here: {factor:.2f} times as fast as without, at {batch} sequences a step"]
+
+
 def _binds(point: OperatingPoint) -> str:
     """What takes most of a token's time."""
     terms = point.terms
@@ -263,7 +289,9 @@ def _binds(point: OperatingPoint) -> str:
 
 def _explain(replica: Replica, workload: Workload, point: OperatingPoint) -> list[Explained]:
     terms, osl = point.terms, workload.osl
+    drafted = _explain_drafting(replica, workload, point) if isinstance(replica, SpeculativeReplica) else []
     return [
+        *drafted,
         Explained(
             "decode step", "S of B sequences at context L + O/2", f"B = {terms.admitted:g}", terms.decode_step, "s"
         ),
@@ -279,4 +307,16 @@ def _explain(replica: Replica, workload: Workload, point: OperatingPoint) -> lis
         Explained("later requests", "P·(1 + gam·rho/2) + wait·TPOT", "", terms.later, "s"),
         Explained("TTFT", "t0 + tok·L + kx·TPOT + later", "", point.ttft, "s"),
         Explained("request", "TTFT + (O - 1)·TPOT + queueing", "", point.e2e, "s"),
+    ]
+
+
+def _explain_drafting(replica: SpeculativeReplica, workload: Workload, point: OperatingPoint) -> list[Explained]:
+    own, context = replica.speculation, round(workload.isl + workload.residing_osl / 2)
+    batch = max(1, round(point.admitted_batch / replica.sharding.dp))
+    numbers = f"alpha = {own.acceptance:g}, K = {own.tokens}"
+    return [
+        Explained("tokens a round", "E = Σ_{k=0..K} α^k", numbers, own.per_round, "tokens"),
+        Explained(
+            "gain", "E · S / (D + V); below, S is (D + V) / E", f"B = {batch}", gain(replica, batch, context), ""
+        ),
     ]

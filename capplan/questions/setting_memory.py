@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from capplan.describe.engine import engine_rules
+from capplan.errors import UsageError
 from capplan.memory.budget import MemoryBudget, memory_budget
+from capplan.questions.drafting import Drafts
 from capplan.questions.fit_plan import plan_request
 from capplan.questions.fit_request import FitRequest
 from capplan.questions.setting import Setting
 
 
-def setting_budget(setting: Setting, max_model_len: int, max_num_seqs: int | None = None) -> MemoryBudget:
-    """The budget of a setting for requests of at most `max_model_len` tokens.
+def setting_budget(
+    setting: Setting, max_model_len: int, max_num_seqs: int | None = None, drafts: Drafts | None = None
+) -> MemoryBudget:
+    """The budget of a setting for requests of at most `max_model_len` tokens, beside what drafts.
 
     Raises:
         UsageError: a setting that its engine would refuse.
@@ -33,6 +37,28 @@ def setting_budget(setting: Setting, max_model_len: int, max_num_seqs: int | Non
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=deployment.max_num_batched_tokens,
         enforce_eager=deployment.enforce_eager,
+        num_speculative_tokens=drafts.speculation.tokens if drafts else 0,
+        draft_model=drafts.spec if drafts else None,
+        medusa_heads=drafts.speculation.medusa_heads if drafts else 0,
     )
     engine = engine_rules(deployment.engine, deployment.engine_version)
     return memory_budget(plan_request(request, engine, setting.gpu, None, ()).plan)
+
+
+def fitting_budget(
+    setting: Setting, max_model_len: int, max_num_seqs: int | None = None, drafts: Drafts | None = None
+) -> MemoryBudget:
+    """`setting_budget` of a setting that fits.
+
+    Raises:
+        UsageError: it does not.
+    """
+    budget = setting_budget(setting, max_model_len, max_num_seqs, drafts)
+    if not budget.fits:
+        reasons = "; ".join(shortage.reason for shortage in budget.shortages)
+        raise UsageError(
+            f"{setting.spec.name} does not fit on {setting.gpus} x {setting.gpu.name}: {reasons}",
+            where="--gpu",
+            hint="capplan fit shows what is missing and what would fit",
+        )
+    return budget

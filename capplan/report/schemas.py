@@ -20,6 +20,8 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "profiles show": ("profiles:ProfileDetail",),
     "attention-pairs": ("attention_pairs:PairsResult",),
     "estimate": ("estimate:EstimateResult",),
+    "simulate": ("simulate_result:SimulateResult",),
+    "speculate": ("speculate:SpeculateResult",),
     "models list": ("models:ModelList",),
     "models show": ("models:ModelDetail",),
     "models import": ("models:ModelDetail",),

@@ -121,9 +121,12 @@ class SpeculativeReplica(Replica):
 
     def round(self, sequences: int, context: int) -> StepParts:
         """Drafting and verification of one round."""
-        tokens = self.speculation.tokens
-        verified = Step(decode=(Decode(sequences, context + tokens, tokens + 1),))
-        return self.drafting(sequences, context) + self.step(verified, sequences)
+        drafting = self.drafting(sequences, context)
+        return drafting + self.verification(sequences, context, self.speculation.tokens)
+
+    def verification(self, sequences: int, context: int, tokens: int) -> StepParts:
+        """The step that runs `tokens` drafts of each sequence and the token before them."""
+        return self.step(Step(decode=(Decode(sequences, context + tokens, tokens + 1),)), sequences)
 
     def drafting(self, sequences: int, context: int) -> StepParts:
         """Steps of the draft model or of MTP layers one after the other, or one pass of all Medusa heads."""

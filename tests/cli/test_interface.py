@@ -69,9 +69,17 @@ ANSWERED = {
         ["decode", "--model", CONFIG, "--gpu", "h100", "--context", "4096", "--batch", "8"],
         ["decode", "--model", CONFIG, *AD_HOC, "--context", "4k"],
     ],
+    "simulate": [
+        words("simulate --model llama3.1-8b --gpu h100 --isl 500-900 --osl 50 --concurrency 8 --requests 40"),
+        words("simulate --model llama3.1-8b --gpu h100 --isl 1k --osl 20 --rate 9 --requests 40 --ttft 1s --seed 3"),
+    ],
     "estimate": [
         words("estimate --model llama3.1-8b --gpu h100 --isl 1000 --osl 200 --concurrency 16"),
         words("estimate --model llama3.1-8b --gpu rtx-4090 --isl 1k --osl 200 --request-rate 1 --ttft 1s --tpot 50ms"),
+    ],
+    "speculate": [
+        words("speculate --acceptance 0.5,0.95 --draft-tokens 4 --draft-ratio 0.1"),
+        words("speculate --acceptance 0.7 --model llama3.1-8b --gpu h100 --medusa-heads 4 --batch 1,64"),
     ],
     "profiles list": [["profiles", "list"]],
     "profiles show": [["profiles", "show", "h100"]],
