@@ -108,10 +108,12 @@ def _group_algorithm(weights: Section, *, quantised_activations: bool) -> str:
 
 
 def _kv_cache(section: Section) -> str | None:
-    scheme = section.sub("kv_cache_scheme")
+    named = isinstance(section.data.get("kv_cache_scheme"), str)
+    scheme = None if named else section.sub("kv_cache_scheme")
     if scheme is not None:
         return "fp8_e4m3" if scheme.integer("num_bits", among=(8,)) == 8 else None
-    algorithm = section.text("kv_cache_quant_algo").upper()
+    key = "kv_cache_scheme" if named else "kv_cache_quant_algo"
+    algorithm = section.text(key).upper()
     if algorithm not in _KV_CACHES:
-        section.unsupported("kv_cache_quant_algo", "the KV cache format", _KV_CACHES)
+        section.unsupported(key, "the KV cache format", _KV_CACHES)
     return _KV_CACHES[algorithm]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capplan.describe.catalog import list_entries
-from capplan.describe.formats import number_format
+from capplan.describe.formats import INT8, number_format
 from capplan.describe.model import ModelSpec
 from capplan.describe.model_plan import checkpoint_plan, has_experts
 from capplan.describe.quantisation import QuantisationPlan, default_plan, unquantised_plan
@@ -30,7 +30,15 @@ _SCHEMES: dict[str, tuple[type, ...]] = {
 }
 """The schemes that a precision may mean."""
 
-_DEFAULTS: dict[str, WeightScheme] = {"fp8": FP8_BLOCK, "fp4": Nvfp4(), "int4": PackQuantized(4, 128)}
+PRECISIONS = tuple(_SCHEMES)
+"""What a checkpoint's precision may be."""
+
+_DEFAULTS: dict[str, WeightScheme] = {
+    "fp8": FP8_BLOCK,
+    "int8": ScaledEightBit(INT8, "channel"),
+    "fp4": Nvfp4(),
+    "int4": PackQuantized(4, 128),
+}
 """What is assumed where no checkpoint of the catalog has the precision."""
 
 
@@ -62,7 +70,12 @@ def checkpoint_of(spec: ModelSpec, precision: str | None) -> tuple[ModelSpec, Qu
 def has_precision(plan: QuantisationPlan, precision: str) -> bool:
     """Whether matrices of a plan are stored in that precision."""
     schemes = [plan.scheme, *(rule.scheme for rule in plan.rules)]
-    return any(isinstance(scheme, _SCHEMES[precision]) for scheme in schemes if scheme is not None)
+    return any(_is(scheme, precision) for scheme in schemes if scheme is not None)
+
+
+def _is(scheme: WeightScheme, precision: str) -> bool:
+    whole = not isinstance(scheme, ScaledEightBit) or (scheme.format == INT8) == (precision == "int8")
+    return isinstance(scheme, _SCHEMES[precision]) and whole
 
 
 def _variants(name: str) -> list[ModelSpec]:

@@ -6,19 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from capplan.describe.checkpoint_names import find_checkpoint
+from capplan.describe.gguf_mix import GgufMix
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.gpu_catalog import load_gpu
 from capplan.describe.model import ModelSpec
-from capplan.describe.precision import checkpoint_of
+from capplan.describe.model_plan import weight_plan
+from capplan.describe.precision import PRECISIONS, checkpoint_of
 from capplan.describe.quantisation import QuantisationPlan
-from capplan.describe.resolve import resolve_model
 from capplan.errors import UsageError
-from capplan.serving.pool import pool_tokens
+from capplan.memory.gguf_plan import mix_plan
+from capplan.serving.pool import held_weights, pool_tokens
 from capplan.serving.replica import EngineSettings, Replica
 from capplan.serving.workload import Workload
 from capplan.timing.machine import Machine, machine_for
 from capplan.work.formats import MATH_FORMATS, Formats
-from capplan.work.sharding import Sharding
+from capplan.work.sharding import Sharding, check_sharding
 
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 
@@ -32,7 +35,7 @@ class MeasuredServer:
 
     Args:
         model: its name or Hugging Face id.
-        precision: of the checkpoint: fp8, fp4, int4, bf16; None: the checkpoint's own.
+        precision: of the checkpoint (fp8, fp4, int4, bf16), or a weight dtype; None: the checkpoint's own.
         gpu: the device's name.
         engine: the engine's name.
         isl: the longest input.
@@ -43,6 +46,8 @@ class MeasuredServer:
         tp: tensor-parallel size of attention, over all its devices or within a data-parallel group.
         attention_dp: data-parallel groups of attention.
         expert_parallel: groups of experts.
+        pipeline: stages.
+        kv: format of the KV cache; None: not said.
         settings: the server's.
         waves: requests of each client.
     """
@@ -59,6 +64,8 @@ class MeasuredServer:
     tp: int = 1
     attention_dp: int = 1
     expert_parallel: int = 1
+    pipeline: int = 1
+    kv: str | None = None
     settings: EngineSettings = field(default_factory=EngineSettings)
     waves: int | None = BENCHMARK_WAVES
 
@@ -73,13 +80,31 @@ def server_replica(server: MeasuredServer, machine: Callable[[str, str], Machine
     if engine is None:
         raise UsageError(f"{server.engine!r} is not an engine that was fitted", where="backend")
     device = (machine or _machine)(server.gpu, engine)
-    spec, plan = _checkpoint(server.model, server.precision)
-    sharding = _sharding(server)
-    kv = kv_format_of(plan, device.gpu, engine)
+    spec, plan = measured_checkpoint(server.model, server.precision)
+    sharding = sharding_of(server)
+    check_sharding(spec, sharding)
+    check_weights(spec, plan, sharding, device.gpu)
+    kv = server.kv or kv_format_of(plan, device.gpu, engine)
     math = frozenset(name for name in MATH_FORMATS if device.gpu.dense_rate(name) is not None)
     formats = Formats(dtype="bf16", kv=kv, plan=plan, math=math)
     tokens = pool_tokens(spec, plan, device.gpu, engine, sharding, kv, server.settings)
     return Replica(spec, device, sharding, formats, server.settings, tokens)
+
+
+def check_weights(spec: ModelSpec, plan: QuantisationPlan, sharding: Sharding, gpu: GpuSpec) -> None:
+    """Refuse a server whose weights alone do not fit: it cannot have run.
+
+    Raises:
+        UsageError: they do not.
+    """
+    held = held_weights(spec, plan, sharding)
+    if held > gpu.engine_memory:
+        raise UsageError(
+            f"{spec.name} has {held / 2**30:.1f} GiB of weights a rank ({plan.method}), and {gpu.name} has "
+            f"{gpu.engine_memory / 2**30:.1f} GiB",
+            where="tp",
+            hint="a larger tp, or another precision",
+        )
 
 
 def server_workload(server: MeasuredServer) -> Workload:
@@ -102,15 +127,32 @@ def kv_format_of(plan: QuantisationPlan, gpu: GpuSpec, engine: str) -> str:
     return "fp8" if quantised and (engine == "trtllm" or blackwell) else "bf16"
 
 
-def _sharding(server: MeasuredServer) -> Sharding:
+def sharding_of(server: MeasuredServer) -> Sharding:
+    """Its parallel sizes; a `tp` of all devices is divided by the data-parallel groups of attention."""
     dp = server.attention_dp
     tp = server.tp // dp if dp > 1 and server.tp == server.gpus else server.tp
-    return Sharding(tp=max(1, tp), dp=dp, ep=server.expert_parallel)
+    return Sharding(tp=max(1, tp), pp=server.pipeline, dp=dp, ep=server.expert_parallel)
+
+
+def replicas_of(server: MeasuredServer) -> int:
+    """Equal replicas that share a deployment's devices, and its clients: ``gpus / (tp · dp · pp)``, at least one."""
+    sharding = sharding_of(server)
+    return max(1, server.gpus // (int(sharding.tp) * sharding.dp * sharding.pp))
 
 
 @lru_cache(maxsize=256)
-def _checkpoint(model: str, precision: str | None) -> tuple[ModelSpec, QuantisationPlan]:
-    return checkpoint_of(resolve_model(model).spec, precision)
+def measured_checkpoint(model: str, precision: str | None) -> tuple[ModelSpec, QuantisationPlan]:
+    """A table's model and how its checkpoint stores the weights: a precision that its name tells counts as given.
+
+    Raises:
+        CapplanError: no such model, or no such precision.
+    """
+    found = find_checkpoint(model)
+    precision = precision or found.precision or None
+    if precision is None or precision in PRECISIONS:
+        return checkpoint_of(found.spec, precision)
+    plan = weight_plan(found.spec, precision)
+    return found.spec, mix_plan(found.spec, plan) if isinstance(plan, GgufMix) else plan
 
 
 @lru_cache(maxsize=64)

@@ -48,23 +48,30 @@ def pool_tokens(
         kv: the format of the cache.
         settings: the server's settings.
     """
-    return _tokens(Same(spec), Same(plan), Same(gpu), sharding.tp, sharding.dp, sharding.ep, kv)
+    return _tokens(Same(spec), Same(plan), Same(gpu), sharding, kv)
+
+
+def held_weights(spec: ModelSpec, plan: QuantisationPlan, sharding: Sharding) -> int:
+    """Bytes of weights on one rank: experts divided over all ranks of a stage, stages taken to be equal.
+
+    ``(dense / tp + experts / (tp·dp)) / pp``
+    """
+    return _held(Same(spec), Same(plan), sharding)
+
+
+@lru_cache(maxsize=1024)
+def _held(spec: Same[ModelSpec], plan: Same[QuantisationPlan], sharding: Sharding) -> int:
+    weights = rank_weights(spec.value, plan.value, tp=int(sharding.tp), ep=1)
+    routed = sum(term.bytes for term in weights.terms if term.component == "experts_routed")
+    return (weights.total - routed + routed // sharding.dp) // sharding.pp
 
 
 @lru_cache(maxsize=1024)
 def _tokens(
-    spec_key: Same[ModelSpec],
-    plan_key: Same[QuantisationPlan],
-    gpu_key: Same[GpuSpec],
-    tp: int,
-    dp: int,
-    ep: int,
-    kv: str,
+    spec_key: Same[ModelSpec], plan_key: Same[QuantisationPlan], gpu_key: Same[GpuSpec], sharding: Sharding, kv: str
 ) -> float:
-    spec = spec_key.value
-    weights = rank_weights(spec, plan_key.value, tp=tp, ep=1)
-    routed = sum(term.bytes for term in weights.terms if term.component == "experts_routed")
-    held = weights.total - routed + routed * tp // (tp * dp)
+    spec, tp = spec_key.value, int(sharding.tp)
+    held = _held(spec_key, plan_key, sharding)
     memory = gpu_key.value.engine_memory
     pool = int(MEMORY_SHARE * memory) - held - RESERVED_BYTES
     if pool < LEAST_POOL:
@@ -75,4 +82,4 @@ def _tokens(
     share = float((form.key_bits + form.value_bits) / 32)
     cache = sum(term.rank_bytes(tp) for group in one.groups for term in group.cache) * share
     state = sum(term.rank_bytes(tp) for group in one.groups for term in group.state)
-    return max(0.0, pool / ((cache + state) / length))
+    return max(0.0, pool / ((cache + state) / length / sharding.pp))
