@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from capplan.describe.formats import FP32, GgmlType, number_format
+from capplan.describe.formats import FP16, FP32, GgmlType, number_format
 from capplan.describe.gguf import GgufFile
 from capplan.describe.gguf_mix import GgufMix
 from capplan.describe.model import ModelSpec
@@ -14,6 +14,7 @@ from capplan.describe.weight_schemes import Ggml, Plain, WeightScheme
 from capplan.memory.gguf_weights import Layout, gguf_name, gguf_weights, layout_of
 
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+_TOWER = re.compile(r"(?!model\.|mtp\.|encoder\.)\w+\.")
 _NO_LAYOUT = Layout("")
 _PLAIN = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
@@ -36,7 +37,12 @@ class MixPlan(QuantisationPlan):
         return True
 
     def scheme_for(self, module: str, component: str, shape: tuple[int, ...]) -> WeightScheme:
-        """The type of the tensor that holds the weight of `module`; a tied head is the token table."""
+        """The type of the tensor that holds the weight of `module`; a tied head is the token table.
+
+        Towers lie in a file of their own (``mmproj``), in 16 bits.
+        """
+        if _TOWER.match(module):
+            return Plain(FP16)
         layer = _LAYER.fullmatch(module)
         if layer:
             name = f"blk.{layer[1]}.{gguf_name(layer[2], self.layout)}"
