@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from capplan.describe.deployment import Engine
 from capplan.errors import InvalidFileError, UsageError, did_you_mean
+from capplan.measured.engine_log import EngineLog, LogFigure
 from capplan.measured.llama_cpp_log import LLAMA_CPP
-from capplan.measured.log_engine import Line, LogEngine, Repeat
+from capplan.measured.log_checks import checked
+from capplan.measured.log_engine import Line, LogEngine
 from capplan.measured.log_lines import LogLine, read_lines
 from capplan.measured.log_settings import LogSetting, plain_value
 from capplan.measured.log_template import Printed
@@ -27,82 +28,7 @@ from capplan.measured.vllm_log import VLLM
 
 LOG_ENGINES: dict[str, LogEngine] = {engine.name: engine for engine in (VLLM, SGLANG, TRTLLM, LLAMA_CPP)}
 
-GREATEST_BINDS = frozenset({"weight_bytes", "activation_bytes", "non_torch_bytes", "graph_bytes", "needed_bytes"})
-"""Figures of which the greatest of all ranks binds; of pools, blocks and tokens it is the least."""
-
 _MOST_TEXT = 300
-
-
-@dataclass(frozen=True, slots=True)
-class LogFigure:
-    """A figure that the engine printed.
-
-    Args:
-        name: what it is; sizes end in ``_bytes``.
-        printed: the number, and how exactly it was printed.
-        rank: the rank, process or device that it is about; empty when the log doesn't say.
-        line: its line in the log.
-        text: the line's words.
-        repeat: what a second such line of the same rank means.
-    """
-
-    name: str
-    printed: Printed
-    rank: str
-    line: int
-    text: str
-    repeat: Repeat = "once"
-
-
-@dataclass(frozen=True)
-class EngineLog:
-    """One start of an engine, as its log tells it.
-
-    Args:
-        path: of the log.
-        engine: whose log it is.
-        version: of the engine, when printed.
-        first_line: where the start begins.
-        settings: by name, vLLM's flags in snake case.
-        figures: in the order of the log.
-        refusal: the line by which the engine gave up, when it did.
-    """
-
-    path: Path
-    engine: Engine
-    version: str | None
-    first_line: int
-    settings: dict[str, LogSetting]
-    figures: tuple[LogFigure, ...]
-    refusal: LogLine | None = None
-
-    def all_of(self, name: str) -> tuple[LogFigure, ...]:
-        """Every figure of a name."""
-        return tuple(figure for figure in self.figures if figure.name == name)
-
-    def binding(self, name: str) -> LogFigure | None:
-        """The figure of the rank that binds, in its finest printing; None when the log has none."""
-        figures = self.all_of(name)
-        return binding(name, figures) if figures else None
-
-    def setting(self, name: str) -> int | float | str | bool | None:
-        """The value of a setting; None when the log doesn't say."""
-        found = self.settings.get(name)
-        return None if found is None else found.value
-
-
-def binding(name: str, figures: Sequence[LogFigure]) -> LogFigure:
-    """Of figures of one name the one of the rank that binds, in its finest printing.
-
-    Where a rank printed several that all count (a draft model's weights beside the model's), its first is meant.
-    """
-    finest: dict[str, LogFigure] = {}
-    for figure in figures:
-        known = finest.setdefault(figure.rank, figure)
-        if figure.printed.half_digit < known.printed.half_digit and figure.printed.overlaps(known.printed):
-            finest[figure.rank] = figure
-    choose = max if name in GREATEST_BINDS else min
-    return choose(finest.values(), key=lambda figure: figure.printed.value)
 
 
 @dataclass
@@ -142,7 +68,7 @@ def read_engine_log(path: Path, *, engine: str | None = None, start: int | None 
     starts = _starts(read_lines(path), engines)
     whose = _whose(starts, path)
     chosen = _chosen(starts[whose], start, path)
-    return _checked(EngineLog(
+    return checked(EngineLog(
         path=path,
         engine=LOG_ENGINES[whose].name,
         version=chosen.version,
@@ -312,57 +238,3 @@ def _settle(group: list[LogFigure], several: bool, settings: dict[str, LogSettin
 
 def _quoted(text: str) -> str:
     return repr(text if len(text) <= 120 else "..." + text[-117:])
-
-
-_SUMS = (
-    ("kv_bytes", ("k_bytes", "v_bytes")),
-    ("state_bytes", ("conv_state_bytes", "ssm_state_bytes")),
-)
-"""Figures that one line prints beside their parts."""
-
-
-def _checked(log: EngineLog) -> EngineLog:
-    """The log, once the figures that depend on each other do agree.
-
-    Raises:
-        InvalidFileError: parts that don't add up, tokens that aren't blocks, a budget that isn't its share.
-    """
-    lines: defaultdict[int, dict[str, LogFigure]] = defaultdict(dict)
-    for figure in log.figures:
-        lines[figure.line][figure.name] = figure
-    for found in lines.values():
-        for whole, parts in _SUMS:
-            if whole in found and all(part in found for part in parts):
-                _equal(log, found[whole], _total([found[part].printed for part in parts]), " + ".join(parts))
-        if {"device_memory_bytes", "utilization", "budget_bytes"} <= found.keys():
-            share, whole_device = found["utilization"].printed, found["device_memory_bytes"].printed
-            product = Printed(
-                share.value * whole_device.value,
-                share.half_digit * whole_device.value + share.value * whole_device.half_digit,
-                "B",
-            )
-            _equal(log, found["budget_bytes"], product, "utilization · device memory")
-    if log.engine == "trtllm":
-        _check_blocks(log)
-    return log
-
-
-def _check_blocks(log: EngineLog) -> None:
-    tokens, blocks, size = log.binding("kv_tokens"), log.binding("kv_blocks"), log.setting("block_size")
-    if tokens is not None and blocks is not None and isinstance(size, int) and "block_size" in log.settings:
-        _equal(log, tokens, replace(blocks.printed, value=blocks.printed.value * size), "blocks · tokens per block")
-
-
-def _total(parts: list[Printed]) -> Printed:
-    return Printed(sum((part.value for part in parts), start=parts[0].value * 0),
-                   sum((part.half_digit for part in parts), start=parts[0].half_digit * 0), "B")  # fmt: skip
-
-
-def _equal(log: EngineLog, figure: LogFigure, derived: Printed, formula: str) -> None:
-    if not figure.printed.overlaps(derived):
-        raise InvalidFileError(
-            f"the log's {figure.name} is {float(figure.printed.value):,.0f} {figure.printed.unit} where"
-            f" {formula} is {float(derived.value):,.0f}",
-            where=f"{log.path}:{figure.line}",
-            hint="the line is damaged, or of a version that capplan reads wrongly",
-        )

@@ -1,7 +1,8 @@
 """TensorRT-LLM's start-up log, of the TensorRT engine and of the PyTorch backend.
 
 KB, MB and GB are powers of 1024. A run that profiles its memory allocates a small pool first and the real one after:
-of the pool's lines the last one counts. Ranks mostly speak without saying so, and agree on the pool.
+of the pool's lines the last one counts. Where layers have windows of several sizes, each has blocks of its own, and the
+pool's tokens are those of all. Ranks mostly speak without saying so, and agree on the pool.
 
 Source: cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp, cpp/tensorrt_llm/runtime/tllmRuntime.cpp,
 tensorrt_llm/_torch/pyexecutor/_util.py; logs in the project's issues and example pages, 2023 to 2026.
@@ -69,7 +70,8 @@ TRTLLM = LogEngine(
         line("max tokens in paged kv cache: total: <device_memory_bytes:GiB> GiB,"
              " available: <free_after_load_bytes:GiB> GiB", "last"),
         line("Number of blocks in KV cache primary pool: <kv_blocks:blocks>", "last"),
-        line("tokens per block=<block_size:count>, primary blocks=<kv_blocks:blocks>", "last"),
+        line("[window size=<rank:count>], tokens per block=<block_size:count>, primary blocks=<window_blocks:blocks>",
+             "each"),
         line("Max KV cache blocks per sequence: <blocks_per_sequence:count> [window size=<window:count>]", "last"),
         line("secondary blocks=... max sequence length=<max_model_len:count>", "last"),
         line("Number of tokens per block: <block_size:count>", "last"),

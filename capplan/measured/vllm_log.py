@@ -140,6 +140,8 @@ VLLM = LogEngine(
         line("Graph capturing finished in ... took <graph_bytes:GiB> GiB", "each"),
         line("# cuda blocks: <kv_blocks:blocks>", "ranks"),
         line("# rocm blocks: <kv_blocks:blocks>", "ranks"),
+        line("# xpu blocks: <kv_blocks:blocks>", "ranks"),
+        line("# hpu blocks: <kv_blocks:blocks>", "ranks"),
         line("# GPU blocks: <kv_blocks:blocks>", "ranks"),
         line("GPU KV cache size: <kv_tokens:tokens> tokens", "ranks"),
         line("Maximum concurrency for <concurrency_length:tokens> tokens per request: <max_concurrency:times>x",

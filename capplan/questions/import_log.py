@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from capplan.errors import NotFoundError, UsageError
-from capplan.measured.engine_logs import EngineLog, read_engine_log
+from capplan.measured.engine_log import EngineLog
+from capplan.measured.engine_logs import read_engine_log
 from capplan.measured.log_lines import LogLine
 from capplan.memory.budget import MemoryBudget, memory_budget
 from capplan.memory.pool import Capacity, PoolKind, longest_context
@@ -210,6 +211,8 @@ def _is_path(model: str) -> bool:
 def _predictions(log: EngineLog, budget: MemoryBudget, result: FitResult | None) -> list[dict[str, Predicted]]:
     """Every figure of capplan's that the log may have, by what it follows from."""
     stages = budget.plan.parallel.pp
+    if log.all_of("window_blocks"):
+        return [{name: one for name, one in (from_budget(result) if result else {}).items() if name not in _ROOM}]
     known = from_budget(result) if result else {"weight_bytes": exactly(budget.binding.weight_bytes, "exact")}
     pools = stage_pools(log, stages)
     low, high = pools or ((Fraction(0),), (Fraction(0),))
@@ -220,6 +223,10 @@ def _predictions(log: EngineLog, budget: MemoryBudget, result: FitResult | None)
         least = _holds(budget, (pool[0],))
         offered += [from_tokens(log, least, _holds(budget, (pool[1],)), pool), windowed_predictions(least)]
     return [*offered, _longest(log, budget)]
+
+
+_ROOM = ("kv_blocks", "kv_tokens", "max_concurrency")
+"""What a pool holds; capplan has no figure for it where windows of several sizes share a pool of TensorRT-LLM's."""
 
 
 def _opened(budget: MemoryBudget, pools: Sequence[int | Fraction]) -> PoolKind:
@@ -276,6 +283,8 @@ def _assumptions(log: EngineLog, asked: dict[str, Any], device: dict[str, Any]) 
 
 def _warnings(log: EngineLog, given: dict[str, Any]) -> list[str]:
     notes = []
+    if log.all_of("window_blocks"):
+        notes.append("the log divides its pool among windows of several sizes, capplan doesn't: no tokens are compared")
     quantisation = log.setting("quantization")
     if quantisation is not None and "weight_dtype" not in given:
         notes.append(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from capplan.measured.engine_logs import EngineLog, LogFigure, binding
+from capplan.measured.engine_log import EngineLog, LogFigure, binding
 from capplan.memory.pool import Capacity, PoolPart
 from capplan.questions.fit import FitResult
 
@@ -184,7 +184,8 @@ def rows(
 ) -> Iterator[LogRow]:
     """Every figure of the log in its order, once for each of capplan's figures for it.
 
-    Of figures that every rank prints, the rank that binds stands for all; llama.cpp's devices stand for themselves.
+    Of figures that every rank prints, the rank that binds stands for all; llama.cpp's devices and TensorRT-LLM's
+    windows stand for themselves.
 
     Args:
         log: the log.
@@ -195,7 +196,8 @@ def rows(
     apart = log.engine == "llama.cpp"
     groups: dict[tuple[str, int, str], list[LogFigure]] = {}
     for figure, place in _placed(log):
-        groups.setdefault((figure.name, place, figure.rank if apart else ""), []).append(figure)
+        rank = figure.rank if apart or figure.name == "window_blocks" else ""
+        groups.setdefault((figure.name, place, rank), []).append(figure)
     for (name, place, _), alike in groups.items():
         stands = binding(name, alike)
         own = by_line.get(stands.line, {}).get(name)

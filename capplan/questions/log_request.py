@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from capplan.errors import UsageError
-from capplan.measured.engine_logs import EngineLog, LogFigure
+from capplan.measured.engine_log import EngineLog, LogFigure
 
 _DTYPES = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float32": "fp32", "float": "fp32"}
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from capplan.errors import InvalidFileError, NotFoundError, UsageError
-from capplan.measured.engine_logs import EngineLog, read_engine_log
+from capplan.measured.engine_log import EngineLog
+from capplan.measured.engine_logs import read_engine_log
 
 GIB = 2**30
 MIB = 2**20
@@ -308,6 +309,24 @@ def test_of_tensorrt_llms_pools_the_last_counts(read) -> None:
     assert number(log, "token_bytes") == 35136
     assert number(log, "utilization") == 0.85
     assert log.setting("max_model_len") == 2051
+
+
+def test_tensorrt_llms_windows_of_several_sizes(read) -> None:
+    # the words and the sum of cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp (allocatePools); figures typed
+    pool = """
+[TensorRT-LLM][INFO] Max KV cache blocks per sequence: 5 [window size=128], tokens per block=32, primary blocks={0}, secondary blocks=0, max sequence length=2051
+[TensorRT-LLM][INFO] Max KV cache blocks per sequence: 65 [window size=2051], tokens per block=32, primary blocks={1}, secondary blocks=0, max sequence length=2051
+[TensorRT-LLM][INFO] Number of tokens per block: 32.
+[TensorRT-LLM][INFO] [MemUsageChange] Allocated 1.00 GiB for max tokens in paged KV cache ({2}).
+"""
+    log = read(pool.format(10, 90, 3200) + pool.format(200, 800, 32000))
+    assert {figure.rank: figure.printed.value for figure in log.all_of("window_blocks")} == {"128": 200, "2051": 800}
+    assert log.binding("kv_blocks") is None
+    assert number(log, "kv_tokens") == 32000
+    one = pool.replace("window size=128", "window size=2051")
+    assert number(read(one.format(90, 90, 2880) + one.format(800, 800, 25600)), "kv_blocks") == 800
+    with pytest.raises(InvalidFileError, match="blocks · tokens per block"):
+        read(pool.format(200, 800, 32001))
 
 
 def test_tensorrt_llms_oldest_words(read) -> None:

@@ -192,6 +192,20 @@ def test_tensorrt_llms_pool(compare) -> None:
     assert one(result, "kv_tokens", "pool").agrees
 
 
+def test_tokens_of_several_windows_are_not_compared(compare) -> None:
+    result = compare(
+        """
+[TensorRT-LLM][INFO] Max KV cache blocks per sequence: 5 [window size=128], tokens per block=32, primary blocks=200, secondary blocks=0, max sequence length=2051
+[TensorRT-LLM][INFO] Max KV cache blocks per sequence: 65 [window size=2051], tokens per block=32, primary blocks=800, secondary blocks=0, max sequence length=2051
+[TensorRT-LLM][INFO] [MemUsageChange] Allocated 1.00 GiB for max tokens in paged KV cache (32000).
+""",
+        model="gpt-oss-20b",
+    )
+    assert [(row.name, row.agrees) for row in result.rows] == [
+        ("window_blocks", None), ("window_blocks", None), ("kv_pool_bytes", None), ("kv_tokens", None),
+    ]  # fmt: skip
+
+
 def test_llama_cpps_caches_one_by_one(compare) -> None:
     # https://github.com/ollama/ollama/pull/17037: gemma-3-4b-it with 131,072 cells
     result = compare(
