@@ -1,7 +1,7 @@
 """Read the options of serving engines from their own sources, without running them.
 
 Run: python tools/engine_options.py ENGINE VERSION SOURCE, where SOURCE is the folder that holds the package (an
-unpacked wheel or a checkout). Writes capplan/report/engine_options/ENGINE.csv: one row an option with its spellings,
+unpacked wheel or a checkout). Writes capplan/describe/engine_options/ENGINE.csv: one row an option with its spellings,
 what kind of value it takes, and the values it is limited to.
 
     flag     takes no value                        switch   --name or --no-name
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-TARGET = Path(__file__).parents[1] / "capplan" / "report" / "engine_options"
+TARGET = Path(__file__).parents[1] / "capplan" / "describe" / "engine_options"
 COLUMNS = ("option", "aliases", "kind", "choices", "source")
 Row = tuple[str, str, str, str, str]
 

@@ -78,6 +78,66 @@ class Hire:
         return price_warnings(self.price, gpu, on) if self.price else ()
 
 
+class HireBook:
+    """Offers looked up once for each kind of device, for a search that asks again and again.
+
+    Args:
+        price: dollars a GPU-hour that stand for every table; None: the tables.
+        provider: None: any.
+        commitment: on-demand, spot or reserved.
+        region: None: any.
+        on: prices known on that day; None: today.
+        hardware_dirs: further folders with a ``prices/`` folder.
+    """
+
+    def __init__(
+        self,
+        price: Decimal | None = None,
+        provider: str | None = None,
+        commitment: Commitment = "on-demand",
+        region: str | None = None,
+        on: datetime.date | None = None,
+        hardware_dirs: Sequence[Path] = (),
+    ) -> None:
+        self._price, self._hardware_dirs = price, hardware_dirs
+        self._provider, self._commitment, self._region, self._on = provider, commitment, region, on
+        self._offers: dict[tuple[str, int], list[Price]] = {}
+
+    def hires(self, gpu: str, gpus_per_replica: int, same_host: int = 1) -> list[Hire]:
+        """Every offer under replicas of a size.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        if self._price is not None:
+            return [Hire.at(self._price, gpus_per_replica)]
+        key = (gpu, same_host)
+        if key not in self._offers:
+            self._offers[key] = offered_prices(
+                gpu,
+                self._provider,
+                self._commitment,
+                self._region,
+                self._on,
+                same_host=same_host,
+                hardware_dirs=self._hardware_dirs,
+            )
+        return [Hire.of(price, gpus_per_replica) for price in self._offers[key]]
+
+    def cheapest(self, gpu: str, gpus_per_replica: int, replicas: int = 1, same_host: int = 1) -> Hire:
+        """The cheapest whole instances for so many replicas; of equal ones the first by provider and instance.
+
+        Raises:
+            NotFoundError: there is no offer.
+        """
+
+        def rank(hire: Hire) -> tuple[Fraction, str, str]:
+            price = hire.price
+            return hire.usd_per_hour(replicas), price.provider if price else "", price.instance if price else ""
+
+        return min(self.hires(gpu, gpus_per_replica, same_host), key=rank)
+
+
 def cheapest_hire(
     gpu: str,
     gpus_per_replica: int,
@@ -106,11 +166,5 @@ def cheapest_hire(
     Raises:
         NotFoundError: no price that fits; the hint names what there is.
     """
-    prices = offered_prices(gpu, provider, commitment, region, on, same_host=same_host, hardware_dirs=hardware_dirs)
-    hires = [Hire.of(price, gpus_per_replica) for price in prices]
-
-    def rank(hire: Hire) -> tuple[Fraction, str, str]:
-        assert hire.price is not None
-        return hire.usd_per_hour(replicas), hire.price.provider, hire.price.instance
-
-    return min(hires, key=rank)
+    book = HireBook(None, provider, commitment, region, on, hardware_dirs)
+    return book.cheapest(gpu, gpus_per_replica, replicas, same_host)

@@ -9,6 +9,7 @@ from capplan.questions.drafting import Drafts
 from capplan.questions.fit_plan import plan_request
 from capplan.questions.fit_request import FitRequest
 from capplan.questions.setting import Setting
+from capplan.serving.replica import EngineSettings, Replica
 
 
 def setting_budget(
@@ -62,3 +63,13 @@ def fitting_budget(
             hint="capplan fit shows what is missing and what would fit",
         )
     return budget
+
+
+def replica_with(setting: Setting, budget: MemoryBudget) -> Replica:
+    """The server of a setting, with the KV pool that its budget leaves."""
+    settings = EngineSettings(
+        max_num_batched_tokens=setting.deployment.max_num_batched_tokens or budget.plan.max_num_batched_tokens,
+        max_num_seqs=budget.plan.max_num_seqs,
+    )
+    tokens = float(budget.capacity.capacity_tokens)
+    return Replica(setting.spec, setting.machine, setting.sharding, setting.formats, settings, tokens)

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from capplan.serving.replica import Replica, StepParts
 from capplan.serving.steady_state import BATCH_WAIT_SHARE, Load, OperatingPoint, operating_point
 from capplan.serving.workload import Workloads
-from capplan.timing.step_sums import step_sums
-from capplan.work.step import Decode, Prefill, Step, ledger
+from capplan.work.step import Decode, Prefill, Step
 
 Whole = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
@@ -136,9 +135,7 @@ def chunk_rows(replica: Replica, tokens: Whole, sequences: Whole, taken: Whole) 
 
 
 def _parts(replica: Replica, steps: Step, sequences: Whole) -> StepParts:
-    work = ledger(replica.spec, steps, replica.sharding, replica.formats)
-    sums = step_sums(work.operators, replica.machine)
-    length = len(sequences)
+    sums, length = replica.sums(steps), len(sequences)
     figures = (sums.bodies, sums.launches, sums.bound, sequences.astype(np.float64), 1.0)
     return _arrays(*(np.broadcast_to(figure, length) for figure in figures))
 

@@ -120,9 +120,12 @@ class Replica:
         """One step in which `sequences` sequences are scheduled."""
         key = (step, sequences)
         if key not in self._known:
-            work = ledger(self.spec, step, self.sharding, self.formats)
-            self._known[key] = StepParts.of(step_sums(work.operators, self.machine), sequences)
+            self._known[key] = StepParts.of(self.sums(step), sequences)
         return self._known[key]
+
+    def sums(self, step: Step) -> StepSums:
+        """What a step, or each of many, is made of."""
+        return step_sums(ledger(self.spec, step, self.sharding, self.formats).operators, self.machine)
 
     def decode_step(self, sequences: int, context: int) -> StepParts:
         """A step that decodes one token of each of `sequences` sequences with `context` positions."""

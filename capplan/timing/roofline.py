@@ -182,14 +182,14 @@ def _bound(operator: Operator, gpu: GpuSpec, moved: Quantity) -> Bound:
         compute = operator.flops / math_rate(gpu, operator.activation_format)
     link: Quantity = 0.0
     if isinstance(operator.shape, Message) and knows_links(gpu):
-        link = _crossing(operator.shape) / link_rate(gpu)
+        link = sent_bytes(operator.shape) / link_rate(gpu)
     host: Quantity = 0.0
     if gpu.pcie and not _is_zero(operator.transfer_bytes):
         host = operator.transfer_bytes / host_rate(gpu)
     return Bound(compute, moved / gpu.memory.bandwidth, link, host)
 
 
-def _crossing(message: Message) -> Quantity:
+def sent_bytes(message: Message) -> Quantity:
     """Bytes that one rank must send: ``2(n-1)/n`` of the vector for an all-reduce, ``(n-1)/n`` for the others."""
     if message.collective == "send":
         return cast("Quantity", message.bytes)

@@ -7,13 +7,13 @@ over the steps that have them. For one step, or a few, this is `capplan.timing.s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from capplan.timing.kernel_laws.terms import Quantity, is_array
 from capplan.timing.machine import Machine
-from capplan.timing.operator_time import holds_arrays, operator_parts
+from capplan.timing.operator_time import OperatorParts, holds_arrays, operator_parts
 from capplan.timing.roofline import Bound
 from capplan.work.operators import Operator
 
@@ -100,24 +100,28 @@ class _Sums:
         self.launches: Quantity = 0.0
         self.bounds: dict[int, Bound] = {}
 
-    def add(self, operator: Operator, machine: Machine) -> None:
+    def add(self, parts: OperatorParts, stage: int) -> None:
         """One more operator, its arrays reduced to the distinct rows."""
-        parts = operator_parts(operator, machine)
         self.bodies = self.bodies + parts.body
         self.launches = self.launches + parts.launch
-        self.bounds[operator.stage] = self.bounds.get(operator.stage, Bound()) + parts.required
+        self.bounds[stage] = self.bounds.get(stage, Bound()) + parts.required
 
     def spread(self, value: Quantity) -> Quantity:
         """A value of the distinct rows for every row."""
         return value[self.rows.places] if self.rows is not None and is_array(value) else value  # type: ignore[index]
 
 
-def step_sums(operators: Iterable[Operator], machine: Machine) -> StepSums:
+def step_sums(
+    operators: Iterable[Operator],
+    machine: Machine,
+    parts_of: Callable[[Operator, Machine], OperatorParts] = operator_parts,
+) -> StepSums:
     """``Σ bodies``, ``Σ launches`` and the bound of steps whose operators hold arrays of one length.
 
     Args:
         operators: of the steps; any figure may be a number or an array.
         machine: what they run on.
+        parts_of: times one operator; a search that meets operators again and again remembers them.
     """
     columns, groups = _Columns(), dict[int, _Sums]()
     for operator in operators:
@@ -126,7 +130,8 @@ def step_sums(operators: Iterable[Operator], machine: Machine) -> StepSums:
             sizes.append(operator.count)
         rows = columns.distinct(sizes) if sizes and len(sizes[0]) > FEW else None
         group = groups.setdefault(id(rows), _Sums(rows))
-        group.add(taken(operator, rows.first) if rows is not None else operator, machine)
+        reduced = taken(operator, rows.first) if rows is not None else operator
+        group.add(parts_of(reduced, machine), operator.stage)
     bodies = sum((group.spread(group.bodies) for group in groups.values()), start=0.0)
     launches = sum((group.spread(group.launches) for group in groups.values()), start=0.0)
     stages: dict[int, Bound] = {}

@@ -1,0 +1,294 @@
+"""What no deployment can beat: rooflines of its operators, through the equations of a steady server.
+
+The work of a step is counted once for a model, its formats and its division. For each device a few divisions turn it
+into the least time: no operator is faster than its FLOPs at the best efficiency that was fitted for its kind, than its
+bytes at the full bandwidth, or than its least launch:
+
+    T  ≥ σ · Σ max(FLOPs / (ec · P), bytes / BW, message / link, t0)         σ: the engine's share of kernels in a graph
+    T  ≥ max(Σ FLOPs / P, Σ (weights + KV + states) / BW, Σ messages / link)
+
+With n chunks of a prompt, each joining a decode step, and x = n·(B - 1)/O,
+
+    TPOT = S + (B - 1)/O · (Σ joined - n·S)  ≥  S·(1 - x) + (B - 1)/O · σ·(n·C_d + C_p)        for x < 1
+                                             ≥  max(S, σ·(C_d + C_p/n))                        for x ≥ 1
+
+where C is arithmetic alone. Queueing for prefill falls as tokens slow down, and is left out of TTFT. A request rate
+that follows from least times is the most there can be. Times are those at the bad end of the predictions' interval, as
+limits are held there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capplan.describe.model import MixtureOfExperts, ModelSpec
+from capplan.describe.profile_choice import KernelProfile
+from capplan.identity import Same
+from capplan.planner.capacity import slowdown
+from capplan.timing.machine import Machine
+from capplan.timing.operator_time import SEND_LATENCY
+from capplan.timing.roofline import knows_links, link_rate, math_rate, sent_bytes
+from capplan.timing.wanted_kernels import kernel_name
+from capplan.work.formats import Formats
+from capplan.work.ledger import Ledger
+from capplan.work.operators import Message
+from capplan.work.sharding import Sharding
+from capplan.work.step import Decode, Prefill, Step, ledger
+
+Real = npt.NDArray[np.float64]
+
+BATCHES: npt.NDArray[np.int64] = np.unique(np.geomspace(1, 16384, 80).round().astype(np.int64))
+"""Batches at which the bound is computed; between two of them the better end of each figure counts."""
+
+_LAWS = {"gemm": "gemm", "head": "gemm", "absorbed_product": "gemm", "grouped_gemm": "grouped_gemm"}
+"""Kinds of operators whose law has a term of FLOPs over an efficiency."""
+
+_KINDS = {**_LAWS, "collective": "collective"} | {
+    kind: kind for kind in ("prefill_attention", "decode_attention", "mla_prefill", "mla_decode")
+}
+"""The kernels that were measured, by the operators that run them."""
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """The operators of a step as matrices, one row an operator and one column a batch.
+
+    Args:
+        stages: the pipeline stage of each operator.
+        laws: its kind, the name of its kernel's format, its own name.
+        math: the format that it multiplies in; empty: it does not.
+        flops: FLOPs of all calls.
+        moved: bytes of all calls, everything once.
+        required: of them those that cannot stay on the chip.
+        sent: bytes that leave a rank.
+        calls: how often it runs.
+    """
+
+    stages: npt.NDArray[np.int64]
+    laws: tuple[tuple[str, str, str], ...]
+    math: tuple[str, ...]
+    flops: Real
+    moved: Real
+    required: Real
+    sent: Real
+    calls: Real
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a server must do for a load.
+
+    Args:
+        decode: decode steps at `BATCHES`.
+        prefill: one whole prompt.
+        prompt: its tokens.
+        depth: layers.
+        moe_layers: layers with routed experts.
+    """
+
+    decode: StepWork
+    prefill: StepWork
+    prompt: int
+    depth: int
+    moe_layers: int
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The best that a server could do at each batch of `BATCHES`, in each of its groups, at the interval's bad end.
+
+    Args:
+        ttft: seconds, at least.
+        tpot: seconds, at least.
+        rate: requests a second of one group between this batch and the next, at most.
+    """
+
+    ttft: Real
+    tpot: Real
+    rate: Real
+
+
+@dataclass(frozen=True)
+class LeastTime:
+    """The least seconds of a step, at each batch.
+
+    Args:
+        kernels: by the operators one after the other.
+        whole: by the sums over all of them.
+        arithmetic: arithmetic alone, at fitted efficiencies.
+        peak: arithmetic alone, at the datasheet's rate.
+    """
+
+    kernels: Real
+    whole: Real
+    arithmetic: Real
+    peak: Real
+
+
+def work_of(spec: ModelSpec, sharding: Sharding, formats: Formats, isl: float, osl: float, hit: float) -> Work:
+    """The work of a load's steps; see `capplan.serving.steady_state.load_of` for which steps those are."""
+    context = round(isl + osl / 2)
+    new = max(1, round(isl * (1 - hit)))
+    decode = ledger(spec, Step(decode=(Decode(BATCHES, context),)), sharding, formats)
+    prefill = ledger(spec, Step(prefill=(Prefill(new),)), sharding, formats)
+    return Work(_matrices(decode, len(BATCHES)), _matrices(prefill, 1), new, spec.depth, routed_layers(spec))
+
+
+def routed_layers(spec: ModelSpec) -> int:
+    """Layers with routed experts."""
+    blocks = spec.each_block()
+    return sum(layers for _, layers, block in blocks if any(isinstance(f, MixtureOfExperts) for f in block.ffn))
+
+
+def _matrices(work: Ledger, width: int) -> StepWork:
+    operators = work.operators
+
+    def rows(values: list[Any]) -> Real:
+        matrix = np.empty((len(values), width))
+        for row, value in enumerate(values):
+            matrix[row] = value
+        return matrix
+
+    traffic = [operator.traffic for operator in operators]
+    counts = [operator.count for operator in operators]
+    return StepWork(
+        np.array([operator.stage for operator in operators]),
+        tuple((o.kind, kernel_name(o.weight_format or "bf16"), o.name) for o in operators),
+        tuple("" if _none(o.flops) else o.activation_format for o in operators),
+        rows([operator.flops * operator.count for operator in operators]),
+        rows([part.total * count for part, count in zip(traffic, counts, strict=True)]),
+        rows([(t.weights + t.kv + t.state) * n for t, n in zip(traffic, counts, strict=True)]),
+        rows([sent_bytes(o.shape) * o.count if isinstance(o.shape, Message) else 0.0 for o in operators]),
+        rows(counts),
+    )
+
+
+def _none(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) and value == 0
+
+
+def bound_of(work: Work, machine: Machine, budget: int, isl: float, osl: float, widening: float) -> Bound:
+    """The best TTFT, TPOT and rate of one group on a device; see the module for the equations.
+
+    Args:
+        work: of the load's steps.
+        machine: the device under its engine.
+        budget: tokens of a step.
+        isl: input tokens.
+        osl: output tokens.
+        widening: exponent of the interval's factors; see `capplan.planner.capacity.Limits`.
+
+    Raises:
+        UnsupportedError: the device has no units for a format.
+    """
+    times, share = machine.times, machine.times.kernel_share
+    decode, prompt = least_time(work.decode, machine), least_time(work.prefill, machine)
+    step = np.maximum(decode.kernels, decode.whole)
+    one = np.maximum(prompt.kernels, prompt.whole)
+    floor = times.host_layer * work.depth + times.host_moe_layer * work.moe_layers
+    others = (BATCHES - 1) / osl
+    if times.prefill_joins_decode:
+        chunks = np.ceil(work.prompt / np.maximum(1, budget - BATCHES))
+        joined = share * (chunks * decode.arithmetic + prompt.arithmetic)
+        crowded = others * chunks
+        apart = decode.kernels * (1 - crowded) + others * joined
+        tokens = np.where(crowded < 1, apart, joined / chunks)
+        spared = np.maximum(prompt.peak - chunks * (decode.whole - decode.peak), 0.0)
+        tokens = np.maximum(np.maximum(tokens, step), step + others * spared)
+    else:
+        tokens = step + others * one
+    tpot = tokens + times.per_sequence * BATCHES + times.per_step
+    fixed = times.first_token + times.per_input_token * isl + times.first_token_steps * tpot
+    ttft = fixed + np.maximum(one, floor) + times.decode_share * tpot
+    ahead = np.append(BATCHES[1:], BATCHES[-1])
+    slow_first, slow_token = slowdown(machine, widening)
+    ttft, tpot = ttft * slow_first, tpot * slow_token
+    return Bound(ttft, tpot, ahead / (ttft + (osl - 1) * tpot))
+
+
+def least_time(work: StepWork, machine: Machine) -> LeastTime:
+    """The least seconds of a step; see the module."""
+    gpu, times = machine.gpu, machine.times
+    rates = np.array([math_rate(gpu, name) if name else np.inf for name in work.math])[:, None]
+    fitted = np.array([_efficiency(machine.kernels, kind, form) for kind, form, _ in work.laws])[:, None]
+    launches = np.array([_launch(machine, kind, name) for kind, _, name in work.laws])[:, None]
+    peak, memory = work.flops / rates, work.moved / gpu.memory.bandwidth
+    link = work.sent / link_rate(gpu) if knows_links(gpu) else np.zeros_like(work.sent)
+    arithmetic = peak / fitted
+    alone = np.maximum(np.maximum(arithmetic, memory), np.maximum(link, launches * work.calls))
+    required = work.required / gpu.memory.bandwidth
+    whole: Any = 0.0
+    for stage in np.unique(work.stages):
+        rows = work.stages == stage
+        sums = [matrix[rows].sum(axis=0) for matrix in (peak, required, link)]
+        whole = whole + np.maximum.reduce(sums)
+    share = times.kernel_share
+    return LeastTime(share * alone.sum(axis=0), whole, arithmetic.sum(axis=0), peak.sum(axis=0))
+
+
+def _efficiency(kernels: KernelProfile | None, kind: str, form: str) -> float:
+    """The best efficiency of arithmetic that was fitted for kernels of this kind and format; 1: none was."""
+    law = _LAWS.get(kind)
+    if kernels is None or law is None:
+        return 1.0
+    return _best(kernels, law, form, "compute_efficiency", max, 1.0)
+
+
+def _launch(machine: Machine, kind: str, name: str) -> float:
+    """The least launch of an operator: of the kernels that were measured for its kind, or as assumed."""
+    law, times = _KINDS.get(kind), machine.times
+    if kind == "host_transfer" or name in times.fused:
+        return 0.0
+    assumed = SEND_LATENCY if kind == "collective" else times.small_kernel
+    if law is None or machine.kernels is None:
+        return 0.0 if law is None else assumed
+    field = "latency" if kind == "collective" else "launch"
+    return min(assumed, _best(machine.kernels, law, None, field, min, assumed))
+
+
+def _best(kernels: KernelProfile, law: str, form: str | None, field: str, choose: Any, default: float) -> float:
+    return _best_of(Same(kernels), law, form, field, choose, default)
+
+
+@lru_cache(maxsize=4096)
+def _best_of(key: Same[KernelProfile], law: str, form: str | None, field: str, choose: Any, default: float) -> float:
+    fits = key.value.profile.fits(law)  # type: ignore[arg-type]
+    found = [getattr(fit.constants, field) for fit in fits if form is None or fit.key.format == form]
+    return float(choose(found)) if found else default
+
+
+def best_rate(bound: Bound, *, ttft: float | None, tpot: float | None, most: int) -> float:
+    """The most requests a second that one group could serve within limits on the least times; 0: none.
+
+    Args:
+        bound: of the group.
+        ttft: seconds, at most; None: any.
+        tpot: seconds, at most; None: any.
+        most: sequences that may run at once.
+    """
+    fits = in_time(bound, ttft, tpot) & (most >= BATCHES)
+    return float(bound.rate[fits].max(initial=0.0))
+
+
+def in_time(bound: Bound, ttft: float | None, tpot: float | None) -> npt.NDArray[np.bool_]:
+    """The batches whose least times keep the limits."""
+    fits = np.ones(len(BATCHES), dtype=bool)
+    if ttft is not None:
+        fits &= bound.ttft <= ttft
+    if tpot is not None:
+        fits &= bound.tpot <= tpot
+    return fits
+
+
+def most_in_time(bound: Bound, *, ttft: float | None, tpot: float | None, most: int) -> int:
+    """Clients that one group could serve within limits on the least times, at most."""
+    places = np.flatnonzero(in_time(bound, ttft, tpot) & (most >= BATCHES))
+    if not len(places):
+        return 0
+    last = int(places[-1])
+    return min(most, int(BATCHES[last + 1]) - 1 if last + 1 < len(BATCHES) else most)

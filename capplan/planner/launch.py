@@ -1,0 +1,179 @@
+"""How a deployment is started: the options of its engine, in the engine's own words.
+
+vLLM is given the tensor-parallel and data-parallel ranks of a stage apart; SGLang and TensorRT-LLM are given
+all ranks as tensor-parallel ones, and how attention is divided among them beside it.
+
+Source: vLLM 0.33 vllm/engine/arg_utils.py; SGLang 0.5.23 sglang/srt/arg_groups/fields; TensorRT-LLM
+tensorrt_llm/commands/serve.py (see `capplan.describe.launch_options`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from capplan.errors import UsageError
+
+Options = tuple[tuple[str, str | None], ...]
+
+_QUANTISED_KV = {"vllm": "fp8", "sglang": "fp8_e4m3", "trtllm": "fp8"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What an engine must be told.
+
+    Args:
+        engine: which one.
+        model: the checkpoint's id or path.
+        tp: tensor-parallel ranks.
+        pp: pipeline stages.
+        dp: data-parallel groups of attention.
+        ep: experts divided by number.
+        max_model_len: the longest request.
+        max_num_seqs: sequences at once.
+        max_num_batched_tokens: tokens of a step.
+        memory_fraction: the engine's share of device memory.
+        kv_cache_dtype: format of the cache; ``auto``: the checkpoint's.
+        quantization: a scheme that the engine makes of the weights when it loads them; None: none.
+        gpus_per_node: devices of one host.
+    """
+
+    engine: str
+    model: str
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: bool = False
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    memory_fraction: float
+    kv_cache_dtype: str = "auto"
+    quantization: str | None = None
+    gpus_per_node: int = 8
+
+    @property
+    def gpus(self) -> int:
+        """Devices of a replica."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def nodes(self) -> int:
+        """Hosts of a replica."""
+        return -(-self.gpus // self.gpus_per_node)
+
+    @property
+    def kv(self) -> str | None:
+        """The cache's format as the engine calls it; None: its default."""
+        return _QUANTISED_KV[self.engine] if self.kv_cache_dtype.startswith("fp8") else None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line.
+
+    Args:
+        words: the program and what stands before the options.
+        options: names with values; None for flags.
+        config: keys and values of the YAML file that the command reads beside them; dotted names nest.
+    """
+
+    words: tuple[str, ...]
+    options: Options
+    config: tuple[tuple[str, str | int | float | bool], ...] = ()
+
+    @property
+    def arguments(self) -> list[str]:
+        """Every word of the line."""
+        words = list(self.words)
+        for name, value in self.options:
+            words += [name] if value is None else [name, value]
+        return words
+
+
+def launch_command(launch: Launch) -> Command:
+    """The command that starts one replica.
+
+    Raises:
+        UsageError: an engine whose servers capplan does not start.
+    """
+    make = _COMMANDS.get(launch.engine)
+    if make is None:
+        raise UsageError(
+            f"no command is known for {launch.engine}", where="--engine", hint=f"one of {', '.join(_COMMANDS)}"
+        )
+    return make(launch)
+
+
+def vllm_command(launch: Launch) -> Command:
+    """``vllm serve``; hosts beyond the first are joined by Ray."""
+    options: list[tuple[str, str | None]] = [
+        ("--tensor-parallel-size", str(launch.tp)),
+        *_where(launch.pp > 1, "--pipeline-parallel-size", launch.pp),
+        *_where(launch.dp > 1, "--data-parallel-size", launch.dp),
+        *([("--enable-expert-parallel", None)] if launch.ep else []),
+        *_where(launch.nodes > 1, "--distributed-executor-backend", "ray"),
+        ("--max-model-len", str(launch.max_model_len)),
+        ("--max-num-seqs", str(launch.max_num_seqs)),
+        ("--max-num-batched-tokens", str(launch.max_num_batched_tokens)),
+        ("--gpu-memory-utilization", f"{launch.memory_fraction:g}"),
+        *_where(launch.kv is not None, "--kv-cache-dtype", launch.kv),
+        *_where(launch.quantization is not None, "--quantization", launch.quantization),
+    ]
+    return Command(("vllm", "serve", launch.model), tuple(options))
+
+
+def sglang_command(launch: Launch) -> Command:
+    """``python -m sglang.launch_server``; hosts beyond the first are numbered."""
+    ranks = launch.tp * launch.dp
+    options: list[tuple[str, str | None]] = [
+        ("--model-path", launch.model),
+        ("--tp-size", str(ranks)),
+        *_where(launch.pp > 1, "--pp-size", launch.pp),
+        *_where(launch.dp > 1, "--attn-dp-size", launch.dp),
+        *_where(launch.ep, "--ep-size", ranks),
+        *_where(launch.nodes > 1, "--nnodes", launch.nodes),
+        ("--context-length", str(launch.max_model_len)),
+        ("--max-running-requests", str(launch.max_num_seqs * launch.dp)),
+        ("--chunked-prefill-size", str(launch.max_num_batched_tokens)),
+        ("--mem-fraction-static", f"{launch.memory_fraction:g}"),
+        *_where(launch.kv is not None, "--kv-cache-dtype", launch.kv),
+        *_where(launch.quantization is not None, "--quantization", launch.quantization),
+    ]
+    return Command(("python", "-m", "sglang.launch_server"), tuple(options))
+
+
+def trtllm_command(launch: Launch) -> Command:
+    """``trtllm-serve``, with what has no option in a YAML file beside it."""
+    ranks = launch.tp * launch.dp
+    options: list[tuple[str, str | None]] = [
+        ("--tp_size", str(ranks)),
+        *_where(launch.pp > 1, "--pp_size", launch.pp),
+        *_where(launch.ep, "--ep_size", ranks),
+        *_where(launch.nodes > 1, "--gpus_per_node", launch.gpus_per_node),
+        ("--max_seq_len", str(launch.max_model_len)),
+        ("--max_batch_size", str(launch.max_num_seqs)),
+        ("--max_num_tokens", str(launch.max_num_batched_tokens)),
+        ("--free_gpu_memory_fraction", f"{launch.memory_fraction:g}"),
+        ("--enable_chunked_prefill", None),
+    ]
+    config: list[tuple[str, str | int | float | bool]] = []
+    if launch.kv is not None:
+        config.append(("kv_cache_config.dtype", launch.kv))
+    if launch.dp > 1:
+        config.append(("enable_attention_dp", True))
+    if config:
+        options.append(("--config", "trtllm.yaml"))
+    return Command(("trtllm-serve", launch.model), tuple(options), tuple(config))
+
+
+def _where(condition: bool, name: str, value: object) -> list[tuple[str, str | None]]:
+    return [(name, str(value))] if condition else []
+
+
+_COMMANDS: dict[str, Callable[[Launch], Command]] = {
+    "vllm": vllm_command,
+    "sglang": sglang_command,
+    "trtllm": trtllm_command,
+}
