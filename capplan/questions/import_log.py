@@ -28,6 +28,7 @@ from capplan.questions.log_comparison import (
     from_pool,
     from_tokens,
     pool_of,
+    room,
     rows,
     windowed_predictions,
 )
@@ -146,7 +147,7 @@ def import_log(
             fits=budget.fits if device else None,
         ),
         assumptions=(*resolved.assumptions, *_assumptions(log, asked, device)),
-        warnings=(*resolved.warnings, *_warnings(log, given)),
+        warnings=(*resolved.warnings, *_warnings(log, given), *_unheld(log, budget)),
         sources=(str(file), *resolved.sources),
         provenance=_provenance(),
     )
@@ -293,6 +294,17 @@ def _warnings(log: EngineLog, given: dict[str, Any]) -> list[str]:
     if log.setting("speculative_config") is not None and not log.setting("num_speculative_tokens"):
         notes.append("the log speaks of speculative decoding; --num-speculative-tokens and --draft-model say which")
     return notes
+
+
+def _unheld(log: EngineLog, budget: MemoryBudget) -> list[str]:
+    """A warning where no pool of this model holds what the log prints."""
+    figure = room(log)
+    if figure is None or budget.plan.parallel.pp > 1 or log.engine == "llama.cpp" or log.all_of("window_blocks"):
+        return []
+    if figure.printed.value <= 0 or pool_of(log, lambda size: _holds(budget, (size,))) is not None:
+        return []
+    told = f"{int(figure.printed.value):,} {figure.printed.unit}"
+    return [f"no pool of this model has just {told}: is it another model, block size or engine version?"]
 
 
 def _provenance() -> dict[str, Provenance]:

@@ -133,9 +133,14 @@ _ROOM = ("kv_blocks", "kv_tokens", "full_tokens", "pool_tokens")
 """Figures that say how much a pool holds, the surest first."""
 
 
+def room(log: EngineLog) -> LogFigure | None:
+    """The figure that says how much the pool holds; None: the log has none."""
+    return next((one for name in _ROOM if (one := log.binding(name)) is not None), None)
+
+
 def pool_of(log: EngineLog, evaluate: Evaluate) -> tuple[int, int] | None:
     """(least, most) bytes of a pool that holds as many blocks, or tokens, as the log prints; None: no pool does."""
-    figure = next((one for name in _ROOM if (one := log.binding(name)) is not None), None)
+    figure = room(log)
     if figure is None or not 0 < figure.printed.value < _MOST_POOL:
         return None
     wanted = int(figure.printed.value)

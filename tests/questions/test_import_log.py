@@ -192,6 +192,20 @@ def test_tensorrt_llms_pool(compare) -> None:
     assert one(result, "kv_tokens", "pool").agrees
 
 
+def test_a_hybrids_tokens_tell_its_model(tmp_path: Path) -> None:
+    # https://github.com/vllm-project/vllm/issues/40691: 371 blocks of 784 tokens, so the 27B, not the 35B-A3B
+    path = tmp_path / "engine.log"
+    path.write_text(
+        "INFO [kv_cache_utils.py:1319] GPU KV cache size: 290,864 tokens\n"
+        "INFO [kv_cache_utils.py:1324] Maximum concurrency for 32,768 tokens per request: 33.04x\n"
+    )
+    right = import_log(path, model="qwen3.5-27b", engine_version="0.19.0")
+    assert one(right.result, "max_concurrency", "tokens").agrees
+    assert right.warnings == ()
+    wrong = import_log(path, model="qwen3.5-35b-a3b", engine_version="0.19.0")
+    assert any("no pool of this model has just 290,864 tokens" in warning for warning in wrong.warnings)
+
+
 def test_tokens_of_several_windows_are_not_compared(compare) -> None:
     result = compare(
         """
