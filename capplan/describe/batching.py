@@ -99,10 +99,14 @@ class BatchingRules(Part):
     """Steps for which a prompt is held back while too few tokens wait to fill a step."""
     batch_wait_share: float = 0.0
     """Share of a step's tokens that ends the wait."""
+    prefix_caching: bool = False
+    """Cached prefixes are looked up by default."""
     pad_prompts: bool = False
     """Prompts of a batch are padded to the longest."""
+    eager: bool = False
+    """The host launches every kernel: nothing is captured or compiled into a graph."""
     graph_ranges: tuple[GraphRange, ...] = ()
-    """Batch sizes of captured graphs; empty: no graphs."""
+    """Batch sizes of captured graphs; empty: any."""
     graph_padding: bool = True
     """A batch between two sizes runs as the larger one; False: without a graph."""
     graph_largest: Size | None = None

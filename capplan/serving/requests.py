@@ -158,8 +158,9 @@ class ClosedLoop:
         return self._factory.make(self._times.popleft())
 
     def finished(self, time: float) -> None:
-        """One client's request has been answered: it sends the next."""
-        self._times.append(time + self._think)
+        """One client's request has been answered: it sends the next; requests keep the order of their answers."""
+        last = self._times[-1] if self._times else 0.0
+        self._times.append(max(last, time + self._think))
 
 
 def poisson_arrivals(rate: float, count: int, factory: RequestFactory, seed: int) -> OpenLoop:

@@ -29,6 +29,7 @@ class SchedulerConfig:
         policy: how prompts and decoding share steps.
         step_tokens: tokens of a step, at most.
         max_num_seqs: sequences that run at once, at most.
+        max_model_len: tokens of a request, at most; None: no limit but the pool.
         chunked_prefill: whether a prompt may be divided over steps.
         admission: what must be free for a waiting request.
         watermark_blocks: blocks that admission leaves free.
@@ -44,6 +45,7 @@ class SchedulerConfig:
     policy: Policy = "decode_first"
     step_tokens: int = 8192
     max_num_seqs: int = 1024
+    max_model_len: int | None = None
     chunked_prefill: bool = True
     admission: Admission = "prompt"
     watermark_blocks: int = 0
@@ -128,7 +130,10 @@ class Scheduler:
         return len(self._batch_done)
 
     def fits(self, sequence: ServedSequence) -> bool:
-        """Whether the server can ever finish a request: its cache in the pool, its prompt in a step."""
+        """Whether the server can ever finish a request: within its limit, its cache in the pool, its prompt in a step."""
+        request, limit = sequence.request, self.config.max_model_len
+        if limit is not None and request.isl + request.osl > limit:
+            return False
         if self.blocks.most(sequence) > self.blocks.cache.blocks - self.config.watermark_blocks:
             return False
         divided = self.config.chunked_prefill or self.config.policy == "static"

@@ -52,6 +52,7 @@ class SimulatorConfig:
         stream_interval: tokens between two messages to a client.
         front_end: seconds that a request takes to reach the scheduler.
         front_end_token: seconds more for each token of its prompt; requests keep their order.
+        delivery_steps: decode steps that pass between a token and its arrival at the client.
         swap_block: seconds to move one block between host and device.
         warmup: requests at the start that don't count in the distributions.
         objectives: what a good request keeps.
@@ -64,6 +65,7 @@ class SimulatorConfig:
     stream_interval: int = 1
     front_end: float = 0.0
     front_end_token: float = 0.0
+    delivery_steps: float = 0.0
     swap_block: float = 0.0
     warmup: int = 0
     objectives: Objectives = field(default_factory=Objectives)
@@ -76,7 +78,7 @@ class Simulation:
     Args:
         log: the requests' times.
         timeline: the server over time.
-        duration: seconds from the first arrival to the last token.
+        duration: seconds from the first arrival until the last token is with its client.
         finished: requests that got all their tokens.
         rejected: requests that the server can never serve.
         steps: steps in all.
@@ -152,7 +154,7 @@ class _Run:
         self.steps = self.prompt_tokens = self.output_tokens = self.computed = self.emitted = 0
         self.busy = self.running_time = self.block_time = 0.0
         self.peak_blocks = self.peak_running = 0
-        self.decode_time = 0.0
+        self.decode_time = self.delivery = self.answered = 0.0
         self.since_look = 0
         self.fresh: dict[ServedSequence, None] = {}
         self.stamps = array("d", [0.0])
@@ -245,6 +247,8 @@ class _Run:
         self._count(seconds, plan)
         if plan.decode:
             self._decoded(plan.decode, now)
+            if not plan.chunks:
+                self.delivery = self.config.delivery_steps * seconds
         self.since_look = self.since_look + 1 if plan.decode and not plan.chunks else 0
         prompted, ended = scheduler.complete(plan)
         for sequence in prompted:
@@ -322,10 +326,11 @@ class _Run:
                 request.osl,
                 sequence.cached,
                 sequence.scheduled,
-                sequence.first_token,
-                now,
+                sequence.first_token + self.delivery,
+                now + self.delivery,
             )
-        self.arrivals.finished(now)
+        self.answered = max(self.answered, now + self.delivery)
+        self.arrivals.finished(now + self.delivery)
         if self.progress is not None and self.finished % PROGRESS_EVERY == 0:
             self.progress(self.finished, self.arrivals.count)
 
@@ -348,7 +353,7 @@ class _Run:
         return Simulation(
             log=self.log,
             timeline=(*self.timeline.points, self._point()),
-            duration=self.now - max(self.begun, 0.0),
+            duration=max(self.answered, self.now) - max(self.begun, 0.0),
             finished=self.finished,
             rejected=self.rejected,
             steps=self.steps,

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from capplan.errors import InvalidFileError, NotFoundError
-from capplan.serving.requests import OpenLoop, Request
+from capplan.serving.requests import Request
 
 REQUIRED = ("arrival", "isl", "osl")
 OPTIONAL = ("prefix_id", "prefix_tokens")
@@ -17,7 +17,7 @@ MOST_REQUESTS = 10_000_000
 MOST_TOKENS = 1 << 31
 
 
-def read_trace(path: Path) -> OpenLoop:
+def read_trace(path: Path) -> list[Request]:
     """The requests of a trace, in the order of arrival.
 
     Columns may stand in any order; others are ignored. `arrival` is in seconds; the first request need not be at 0.
@@ -32,7 +32,7 @@ def read_trace(path: Path) -> OpenLoop:
         raise InvalidFileError("the trace has no requests", where=str(path))
     if any(later.arrival < earlier.arrival for earlier, later in pairwise(requests)):
         requests.sort(key=lambda request: request.arrival)
-    return OpenLoop(requests, len(requests))
+    return requests
 
 
 def _rows(path: Path) -> Iterator[Request]:
