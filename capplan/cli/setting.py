@@ -40,6 +40,10 @@ ExpertParallel = Annotated[
 ]
 Budget = Annotated[str, _option("--max-num-batched-tokens", help="Tokens of a step, at most.", panel=_ENGINE)]
 Eager = Annotated[bool, _option("--enforce-eager", help="No CUDA graphs.", panel=_ENGINE)]
+Port = Annotated[
+    Text, _option("--network-bandwidth", help="A device's port to other nodes: 400Gbit/s [assumed].", panel=_DEVICE)
+]
+Node = Annotated[Text, _option("--gpus-per-node", help="Devices of one node [as described].", panel=_DEVICE)]
 WeightDtype = Annotated[
     Text, _option("--weight-dtype", help="bf16, fp8, awq-int4-g128, nvfp4 ... [the checkpoint's].", panel=_FORMAT)
 ]
@@ -59,6 +63,8 @@ _FLAGS: dict[str, tuple[Any, Any]] = {
     "enable_expert_parallel": (ExpertParallel, False),
     "max_num_batched_tokens": (Budget, "8192"),
     "enforce_eager": (Eager, False),
+    "network_bandwidth": (Port, None),
+    "gpus_per_node": (Node, None),
     "weight_dtype": (WeightDtype, None),
     "kv_cache_dtype": (KvDtype, "auto"),
     "models_dir": (ModelsDir, []),
@@ -102,8 +108,10 @@ def setting_arguments(given: dict[str, Any], *, needs_model: bool = True) -> dic
     """What was written on the command line as arguments of the Python twin."""
     if needs_model and given["model"] is None:
         raise UsageError("which model?", where="--model", hint="capplan models list shows those of the catalog")
-    read = {name: parse_integer(given[name], flag, least=1) for name, flag in _WHOLE.items()}
+    read: dict[str, int | None] = {name: parse_integer(given[name], flag, least=1) for name, flag in _WHOLE.items()}
     read["max_num_batched_tokens"] = parse_tokens(given["max_num_batched_tokens"], "--max-num-batched-tokens")
+    node = given["gpus_per_node"]
+    read["gpus_per_node"] = parse_integer(node, "--gpus-per-node", least=1) if node else None
     folders = {argument: given[name] for name, argument in _FOLDERS.items()}
     plain = {name: value for name, value in given.items() if name not in (*read, *_FOLDERS, "ignore_key")}
     return {**plain, **read, **folders, "ignore_keys": given["ignore_key"]}

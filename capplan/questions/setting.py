@@ -16,10 +16,12 @@ from capplan.describe.deployment import Deployment, Engine, Parallel
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.gpu_catalog import ad_hoc_gpu, load_gpu
 from capplan.describe.model import ModelSpec
+from capplan.describe.quantities import parse_bandwidth
 from capplan.describe.resolve import ResolvedModel, resolve_model
 from capplan.errors import UsageError, did_you_mean
 from capplan.memory.gguf_plan import file_plan
 from capplan.timing.machine import Machine, machine_for
+from capplan.timing.network import network_of
 from capplan.timing.roofline import knows_links
 from capplan.work.deployed import deployment_formats
 from capplan.work.formats import MATH_FORMATS, Formats
@@ -45,6 +47,8 @@ class SettingOptions(TypedDict, total=False):
     kv_cache_dtype: str
     max_num_batched_tokens: int
     enforce_eager: bool
+    network_bandwidth: str | None
+    gpus_per_node: int | None
     models_dirs: Sequence[Path]
     hardware_dirs: Sequence[Path]
     profiles_dirs: Sequence[Path]
@@ -108,6 +112,8 @@ def resolve_setting(
     kv_cache_dtype: str = "auto",
     max_num_batched_tokens: int = 8192,
     enforce_eager: bool = False,
+    network_bandwidth: str | None = None,
+    gpus_per_node: int | None = None,
     models_dirs: Sequence[Path] = (),
     hardware_dirs: Sequence[Path] = (),
     profiles_dirs: Sequence[Path] = (),
@@ -132,6 +138,8 @@ def resolve_setting(
         kv_cache_dtype: the KV cache's format.
         max_num_batched_tokens: the most tokens of one step.
         enforce_eager: no CUDA graphs.
+        network_bandwidth: of one device's port to other nodes, in one direction: ``400Gbit/s``; None: assumed.
+        gpus_per_node: devices of one node; None: as the device's description says.
         models_dirs: further folders of models.
         hardware_dirs: further folders of devices.
         profiles_dirs: further folders of profiles.
@@ -162,7 +170,10 @@ def resolve_setting(
     check_sharding(found.spec, sharding)
     formats = _formats(found, deployment, device)
     graphs = not enforce_eager and engine != "transformers"
-    machine = machine_for(device, deployment.engine, cuda_graphs=graphs, profile_dirs=profiles_dirs)
+    port = parse_bandwidth(network_bandwidth, "--network-bandwidth") if network_bandwidth else None
+    node = None if gpus_per_node is None else _at_least_one(gpus_per_node, "--gpus-per-node")
+    network = network_of(device, parallel.tp * parallel.dp, parallel.pp, port, node)
+    machine = machine_for(device, deployment.engine, cuda_graphs=graphs, network=network, profile_dirs=profiles_dirs)
     return Setting(
         spec=found.spec,
         gpu=device,
@@ -171,7 +182,7 @@ def resolve_setting(
         formats=formats,
         machine=machine,
         inputs=_inputs(found.spec, device, deployment, formats, machine),
-        assumptions=(*found.spec.assumptions, *_carried(machine)),
+        assumptions=(*found.spec.assumptions, *_carried(machine), *_beyond(machine, network_bandwidth)),
         warnings=tuple(_warnings(device, parallel, machine)),
         sources=tuple(_sources(found, device, machine)),
     )
@@ -260,6 +271,8 @@ def _inputs(
         "kv_cache_dtype": formats.kv_name,
         "max_num_batched_tokens": deployment.max_num_batched_tokens,
         "cuda_graphs": machine.cuda_graphs,
+        "link_domain": machine.network.domain if machine.network else None,
+        "network_bandwidth": machine.network.bandwidth if machine.network else None,
         "profile": machine.kernels.profile.name if machine.kernels else None,
     }
 
@@ -280,6 +293,17 @@ def _carried(machine: Machine) -> list[str]:
     return [f"{machine.gpu.name} was not measured: the constants of {whose} stand for it{off}"]
 
 
+def _beyond(machine: Machine, given: str | None) -> list[str]:
+    """How messages reach other link domains, and that the bound counts them at the speed of the links within one."""
+    network = machine.network
+    if network is None:
+        return []
+    whose = "by the sheet" if network.kind != "network" else "as given" if given else "assumed"
+    rate = f"{network.bandwidth / 1e9:,.0f} GB/s a device, {whose}"
+    way = f"between them messages take the {network.kind} ({rate}), which the bound leaves out"
+    return [f"one link domain joins {network.domain} devices; {way}"]
+
+
 def _warnings(gpu: GpuSpec, parallel: Parallel, machine: Machine) -> list[str]:
     warnings: list[str] = []
     if machine.kernels is not None:
@@ -289,10 +313,6 @@ def _warnings(gpu: GpuSpec, parallel: Parallel, machine: Machine) -> list[str]:
         warnings.append(f"{UNCORRECTED}: no measured profile stands for {gpu.name}, so that there are bounds alone")
     if parallel.gpus > 1 and not knows_links(gpu):
         warnings.append(f"the links of {gpu.name} are not known: messages between ranks are left out of the bound")
-    domain = gpu.link.domain_size if gpu.link else gpu.gpus_per_node
-    ranks = parallel.tp * parallel.dp
-    if domain and ranks > domain:
-        warnings.append(f"{ranks} ranks exchange messages, and one link domain joins {domain}: the network is left out")
     doubtful = {field: reason for field, reason in gpu.doubtful.items() if _used(field)}
     return warnings + [f"{field} of {gpu.name} is doubtful: {reason}" for field, reason in doubtful.items()]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from capplan.describe.engine_times import EngineTimes, engine_times
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.profile_choice import KernelProfile, profile_for
+from capplan.timing.network import Network
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Machine:
         engine: whose kernels run, where several were measured.
         times: the engine's own terms of a step.
         cuda_graphs: whether steps of decode are replayed as graphs; without them the host launches every kernel.
+        network: what joins the link domains that the ranks lie in; None: one domain holds them all.
     """
 
     gpu: GpuSpec
@@ -28,12 +30,18 @@ class Machine:
     engine: str = "vllm"
     times: EngineTimes = field(default_factory=EngineTimes)
     cuda_graphs: bool = True
+    network: Network | None = None
 
 
 def machine_for(
-    gpu: GpuSpec, engine: str = "vllm", *, cuda_graphs: bool = True, profile_dirs: Sequence[Path] = ()
+    gpu: GpuSpec,
+    engine: str = "vllm",
+    *,
+    cuda_graphs: bool = True,
+    network: Network | None = None,
+    profile_dirs: Sequence[Path] = (),
 ) -> Machine:
     """The device with the profile that stands for it, and the engine with its terms: the profile's own, if any."""
     kernels = profile_for(gpu, profile_dirs)
     measured = kernels.profile.engine_times.get(engine) if kernels and not kernels.carried else None
-    return Machine(gpu, kernels, engine, measured or engine_times(engine), cuda_graphs)
+    return Machine(gpu, kernels, engine, measured or engine_times(engine), cuda_graphs, network)

@@ -18,6 +18,7 @@ from capplan.identity import Same
 from capplan.timing.kernel_estimates import KernelEstimate, choice_time, estimate_choice, faster, faster_time
 from capplan.timing.kernel_laws.terms import KernelTime, Quantity, is_array, larger
 from capplan.timing.machine import Machine
+from capplan.timing.network import across_seconds, inside
 from capplan.timing.roofline import (
     Bound,
     host_rate,
@@ -99,8 +100,10 @@ def operator_time(operator: Operator, machine: Machine) -> OperatorTime:
     bound = operator_bound(operator, machine.gpu)
     basis: Basis
     law: str = operator.kind
-    found = _measured(operator, machine)
-    launch, total = _call(operator, machine, (found.time, found.fit) if found else None, bound)
+    near = inside(operator, machine.network)
+    found = _measured(near, machine)
+    launch, total = _call(near, machine, (found.time, found.fit) if found else None, bound)
+    total = total + across_seconds(operator, machine.network)
     if found is not None:
         low, high = total * (found.low / found.total), total * (found.high / found.total)
         law, basis = found.fit.kind, "extrapolated" if found.extrapolated else "fitted"
@@ -108,6 +111,9 @@ def operator_time(operator: Operator, machine: Machine) -> OperatorTime:
     else:
         low, high = total * ASSUMED_SPREAD[0], total * ASSUMED_SPREAD[1]
         basis, notes = "assumed", ()
+    if near is not operator:
+        low, high = total * ASSUMED_SPREAD[0], total * ASSUMED_SPREAD[1]
+        basis, notes = "assumed", (*notes, "the way between link domains is assumed")
     count = operator.count
     least = bound.seconds
     total, low, high = (larger(value, least) for value in (total, low, high))
@@ -166,7 +172,9 @@ def _known_parts(operator: Operator, machine: Same[Machine]) -> OperatorParts:
 
 def _parts(operator: Operator, machine: Machine) -> OperatorParts:
     bound = operator_bound(operator, machine.gpu)
-    launch, total = _call(operator, machine, _quickest(operator, machine), bound)
+    near = inside(operator, machine.network)
+    launch, total = _call(near, machine, _quickest(near, machine), bound)
+    total = total + across_seconds(operator, machine.network)
     body = larger(total, bound.seconds) - launch
     count = operator.count
     return OperatorParts(launch * count, body * count, required_bound(operator, machine.gpu).times(count))

@@ -10,14 +10,16 @@ from capplan.work.operators import Collective, Message, Number, Operator
 from capplan.work.scope import Scope
 
 
-def collective(name: str, kind: Collective, ranks: Number, size: Number, count: Number = 1) -> list[Operator]:
+def collective(
+    name: str, kind: Collective, ranks: Number, size: Number, count: Number = 1, *, apart: Number = 1
+) -> list[Operator]:
     """One message of `size` bytes among `ranks` ranks, or nothing among one."""
     if is_number(ranks) and ranks <= 1:
         return []
     if is_number(count) and count == 0:
         return []
     times = count if is_number(ranks) else count * present(ranks - 1)
-    return [Operator("collective", name, "communication", Message(kind, ranks, size), count=times)]
+    return [Operator("collective", name, "communication", Message(kind, ranks, size, apart), count=times)]
 
 
 def all_reduce(scope: Scope, name: str, elements: Number) -> list[Operator]:
@@ -42,7 +44,7 @@ def experts_in(scope: Scope, tokens: Number, top_k: int, width: int) -> list[Ope
         size = scope.activations(tokens * top_k * width)
         return collective("dispatch to experts", "all_to_all", sharding.ep, size)
     size = scope.activations(sharding.dp * tokens * width)
-    return collective("gather tokens for experts", "all_gather", sharding.dp, size)
+    return collective("gather tokens for experts", "all_gather", sharding.dp, size, apart=sharding.tp)
 
 
 def experts_out(scope: Scope, tokens: Number, top_k: int, width: int) -> list[Operator]:
@@ -58,7 +60,7 @@ def experts_out(scope: Scope, tokens: Number, top_k: int, width: int) -> list[Op
     messages: list[Operator] = []
     if sharding.dp > 1:
         size = scope.activations(sharding.dp * tokens * width)
-        messages = collective("scatter experts' sums", "reduce_scatter", sharding.dp, size)
+        messages = collective("scatter experts' sums", "reduce_scatter", sharding.dp, size, apart=sharding.tp)
     return messages + all_reduce(scope, "experts", tokens * width)
 
 

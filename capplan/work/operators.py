@@ -126,12 +126,14 @@ class Message:
     """What one collective moves.
 
     `bytes` is the size of the whole vector: what every rank holds before an all-reduce, after an all-gather, before a
-    reduce-scatter; what one rank sends in an all-to-all or a send.
+    reduce-scatter; what one rank sends in an all-to-all or a send. `apart` is how far its ranks lie from one another:
+    those of data-parallel groups have a whole tensor-parallel group between them.
     """
 
     collective: Collective
     ranks: Number
     bytes: Number
+    apart: Number = 1
 
 
 @dataclass(frozen=True, slots=True)
