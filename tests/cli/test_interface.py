@@ -15,6 +15,8 @@ import pytest
 import typer
 
 from capplan.cli import kv as kv_module
+from capplan.cli import roofline as roofline_module
+from capplan.cli import step as step_module
 from capplan.cli import weights as weights_module
 from capplan.cli.app import COMMANDS, run
 from capplan.cli.quick import quick, spelled
@@ -198,7 +200,7 @@ def test_explain_shows_formula_numbers_and_result(answer: Any) -> None:
     assert "1,073,741,824 B" in text
 
 
-@pytest.mark.parametrize("module", [kv_module, weights_module])
+@pytest.mark.parametrize("module", [kv_module, weights_module, roofline_module, step_module])
 def test_the_short_way_reads_as_typer_does(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both parsers hand the same arguments on, for every option alone and for all together."""
     words: list[list[str]] = []
