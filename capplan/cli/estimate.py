@@ -8,11 +8,12 @@ import typer
 
 from capplan.cli.output import answers
 from capplan.cli.setting import of_a_setting
-from capplan.describe.quantities import parse_integer, parse_number, parse_seconds
+from capplan.describe.quantities import parse_bandwidth, parse_integer, parse_number, parse_seconds
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer
 from capplan.questions.drafting import DraftRequest
 from capplan.questions.estimate import EstimateResult, LoadRequest, estimate
+from capplan.questions.pools import PoolsRequest, parse_pools
 from capplan.report.views.estimate import estimate_view
 from capplan.serving.lengths import parse_lengths, variation
 
@@ -47,6 +48,12 @@ def command(
         str | None, typer.Option("--draft-model", help="A model that drafts [the model's MTP layers].")
     ] = None,
     medusa_heads: Annotated[str, typer.Option("--medusa-heads", help="Medusa heads that draft instead.")] = "0",
+    disaggregate: Annotated[
+        str | None, typer.Option("--disaggregate", help="Pools of replicas: 2P4D prefills on 2, decodes on 4.")
+    ] = None,
+    kv_transfer_bandwidth: Annotated[
+        str | None, typer.Option("--kv-transfer-bandwidth", help="Of each GPU, between the pools [links, or 50GB/s].")
+    ] = None,
 ) -> Answer[EstimateResult]:
     """TTFT, TPOT and throughput of a server in steady state, each with an 80 % interval, and when it queues."""
     prompt, output = parse_lengths(isl, "--isl"), parse_lengths(osl, "--osl")
@@ -64,7 +71,18 @@ def command(
         waves=parse_integer(waves, "--waves", least=1) if waves else None,
     )
     drafting = drafting_of(speculative_tokens, acceptance, draft_model, medusa_heads)
-    return estimate(load=load, drafting=drafting, **setting)
+    pools = pools_of(disaggregate, kv_transfer_bandwidth)
+    return estimate(load=load, drafting=drafting, pools=pools, **setting)
+
+
+def pools_of(disaggregate: str | None, bandwidth: str | None) -> PoolsRequest | None:
+    """The pools from the flags as written; None: one replica does all."""
+    if disaggregate is None:
+        if bandwidth is not None:
+            raise UsageError("which pools?", where="--kv-transfer-bandwidth", hint="give --disaggregate, such as 2P4D")
+        return None
+    rate = parse_bandwidth(bandwidth, "--kv-transfer-bandwidth") if bandwidth else None
+    return PoolsRequest(*parse_pools(disaggregate), rate)
 
 
 def drafting_of(tokens: str, acceptance: str | None, draft_model: str | None, heads: str) -> DraftRequest | None:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 from capplan.errors import UnsupportedError
 from capplan.questions.answer import Answer, Explained, Provenance
 from capplan.questions.drafting import DraftRequest, Drafts, drafting_replica, resolve_drafts
+from capplan.questions.pools import PoolsRequest, resolve_pools
 from capplan.questions.setting import Setting, SettingOptions, resolve_setting
 from capplan.questions.setting_memory import fitting_budget
-from capplan.serving.open_loop import breaking_rate, open_loop, saturation, share_within, ttft_percentile
+from capplan.serving.disaggregation import Pools
+from capplan.serving.open_loop import breaking_rate, saturation, serve, share_within, ttft_percentile
 from capplan.serving.replica import EngineSettings, Replica
 from capplan.serving.speculation import SpeculativeReplica, gain
 from capplan.serving.spread import Interval, tpot_interval, ttft_interval
-from capplan.serving.steady_state import OperatingPoint, closed_loop
+from capplan.serving.steady_state import OperatingPoint, ReplicaServer
 from capplan.serving.workload import Workload
 
 if TYPE_CHECKING:
@@ -56,6 +58,9 @@ class EstimateResult:
         p99_ttft_ms: 99 of 100 do.
         goodput: requests a second that keep to both limits; None without limits.
         breaking_rate: the rate at which a mean leaves its limit; None without limits.
+        prefill_utilisation: share of the time in which the prefill pool works; None for one pool.
+        kv_transfer_ms: milliseconds to move a prompt's cache to the decode pool; None for one pool.
+        balanced_prefill_replicas: prefill replicas that keep as busy as the decode pool is; None for one pool.
     """
 
     mean_ttft_ms: float
@@ -90,6 +95,9 @@ class EstimateResult:
     p99_ttft_ms: float | None = None
     goodput: float | None = None
     breaking_rate: float | None = None
+    prefill_utilisation: float | None = None
+    kv_transfer_ms: float | None = None
+    balanced_prefill_replicas: float | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +154,7 @@ def estimate(
     *,
     load: LoadRequest,
     drafting: DraftRequest | None = None,
+    pools: PoolsRequest | None = None,
     **options: Unpack[SettingOptions],
 ) -> Answer[EstimateResult]:
     """TTFT, TPOT and throughput of a server in steady state; see `capplan.serving.steady_state` for the equations.
@@ -155,16 +164,19 @@ def estimate(
         gpu: a device's name, file or description.
         load: what clients ask.
         drafting: how the server drafts; None: it does not.
+        pools: replicas that only prefill and replicas that only decode; None: one replica does both.
         options: the deployment, as for `resolve_setting`.
 
     Raises:
         CapplanError: something that does not exist, does not fit, or that no profile stands for.
     """
     setting = resolve_setting(model, gpu, **options)
-    return estimate_of(setting, load, drafting)
+    return estimate_of(setting, load, drafting, pools)
 
 
-def estimate_of(setting: Setting, load: LoadRequest, drafting: DraftRequest | None = None) -> Answer[EstimateResult]:
+def estimate_of(
+    setting: Setting, load: LoadRequest, drafting: DraftRequest | None = None, pools: PoolsRequest | None = None
+) -> Answer[EstimateResult]:
     """`estimate` for a setting that is resolved already."""
     if not setting.corrected:
         raise UnsupportedError(
@@ -174,9 +186,14 @@ def estimate_of(setting: Setting, load: LoadRequest, drafting: DraftRequest | No
         )
     drafts = resolve_drafts(setting, drafting) if drafting is not None else None
     replica, notes, tokens = served_replica(setting, load, drafts)
+    server: ReplicaServer | Pools = ReplicaServer(replica)
+    if pools is not None:
+        server, way = resolve_pools(setting, replica, pools, load.isl)
+        notes = (*notes, way)
+        tokens = tokens * pools.decode if tokens is not None else None
     workload = load.workload()
-    point = closed_loop(replica, workload) if load.concurrency is not None else open_loop(replica, workload)
-    result = _result(replica, workload, load, point, tokens)
+    point = serve(server, workload)
+    result = _result(server, workload, load, point, tokens)
     warnings = list(setting.warnings)
     if point.queued:
         warnings.append(
@@ -189,9 +206,9 @@ def estimate_of(setting: Setting, load: LoadRequest, drafting: DraftRequest | No
         figures = dict.fromkeys(FIGURES, "extrapolated")
     return Answer(
         command="estimate",
-        inputs={**setting.inputs, **vars(load), **_drafting_inputs(drafts)},
+        inputs={**setting.inputs, **vars(load), **_drafting_inputs(drafts), **_pools_inputs(setting, pools)},
         result=result,
-        explanation=tuple(_explain(replica, workload, point)),
+        explanation=tuple(_explain(server, workload, point)),
         assumptions=(*setting.assumptions, *notes, *(drafts.notes if drafts else ())),
         warnings=tuple(warnings),
         sources=tuple(dict.fromkeys((*setting.sources, *(drafts.sources if drafts else ())))),
@@ -220,9 +237,9 @@ def served_replica(
 
 
 def _result(
-    replica: Replica, workload: Workload, load: LoadRequest, point: OperatingPoint, tokens: int | None
+    server: ReplicaServer | Pools, workload: Workload, load: LoadRequest, point: OperatingPoint, tokens: int | None
 ) -> EstimateResult:
-    times, kernels = replica.machine.times, replica.machine.kernels
+    times, kernels = server.replica.machine.times, server.replica.machine.kernels
     carried = kernels.carried_error("gemm") if kernels is not None else None
     ttft, tpot = ttft_interval(point.ttft, times, carried), tpot_interval(point.tpot, times, carried)
     rest = max(workload.osl - 1, 0)
@@ -247,16 +264,20 @@ def _result(
     if workload.request_rate is not None:
         tails = {f"p{p}_ttft_ms": 1e3 * ttft_percentile(point, p / 100) for p in (50, 90, 99)}
     if load.ttft is not None or load.tpot is not None:
-        tails["breaking_rate"] = breaking_rate(replica, workload, times, ttft=load.ttft, tpot=load.tpot)
+        tails["breaking_rate"] = breaking_rate(server, workload, ttft=load.ttft, tpot=load.tpot)
         in_time = share_within(point, load.ttft) if load.ttft is not None else 1.0
         fast = load.tpot is None or point.tpot <= load.tpot
         tails["goodput"] = point.request_rate * in_time if fast else 0.0
+    if isinstance(server, Pools):
+        tails["prefill_utilisation"] = point.terms.utilisation
+        tails["kv_transfer_ms"] = 1e3 * server.transfer
+        tails["balanced_prefill_replicas"] = server.decode * server.balance(workload, point.terms.admitted)
     return EstimateResult(
         **figures,
         concurrency=point.request_rate * point.e2e,
         admitted_batch=point.admitted_batch,
         queued=point.queued,
-        saturation_rate=saturation(replica, workload),
+        saturation_rate=saturation(server, workload),
         kv_capacity_tokens=tokens,
         binds=_binds(point),
         **tails,
@@ -268,6 +289,13 @@ def _drafting_inputs(drafts: Drafts | None) -> dict[str, Any]:
         return {"drafts": None, "speculative_tokens": 0, "acceptance": None}
     own = drafts.speculation
     return {"drafts": drafts.name, "speculative_tokens": own.tokens, "acceptance": own.acceptance}
+
+
+def _pools_inputs(setting: Setting, pools: PoolsRequest | None) -> dict[str, Any]:
+    if pools is None:
+        return {"prefill_replicas": None, "decode_replicas": None}
+    gpus = setting.gpus * (pools.prefill + pools.decode)
+    return {"prefill_replicas": pools.prefill, "decode_replicas": pools.decode, "gpus": gpus}
 
 
 def _drafting_warnings(replica: SpeculativeReplica, point: OperatingPoint, workload: Workload) -> list[str]:
@@ -287,11 +315,16 @@ def _binds(point: OperatingPoint) -> str:
     return "others' prefills" if waiting > terms.decode_step else "decode steps"
 
 
-def _explain(replica: Replica, workload: Workload, point: OperatingPoint) -> list[Explained]:
-    terms, osl = point.terms, workload.osl
+def _explain(server: ReplicaServer | Pools, workload: Workload, point: OperatingPoint) -> list[Explained]:
+    replica = server.replica
     drafted = _explain_drafting(replica, workload, point) if isinstance(replica, SpeculativeReplica) else []
+    steps = _explain_pools(server, workload, point) if isinstance(server, Pools) else _explain_one(workload, point)
+    return [*drafted, *steps]
+
+
+def _explain_one(workload: Workload, point: OperatingPoint) -> list[Explained]:
+    terms, osl = point.terms, workload.osl
     return [
-        *drafted,
         Explained(
             "decode step", "S of B sequences at context L + O/2", f"B = {terms.admitted:g}", terms.decode_step, "s"
         ),
@@ -307,6 +340,29 @@ def _explain(replica: Replica, workload: Workload, point: OperatingPoint) -> lis
         Explained("later requests", "P·(1 + gam·rho/2) + wait·TPOT", "", terms.later, "s"),
         Explained("TTFT", "t0 + tok·L + kx·TPOT + later", "", point.ttft, "s"),
         Explained("request", "TTFT + (O - 1)·TPOT + queueing", "", point.e2e, "s"),
+    ]
+
+
+def _explain_pools(pools: Pools, workload: Workload, point: OperatingPoint) -> list[Explained]:
+    terms, further = point.terms, workload.osl - 1
+    return [
+        Explained("prefill", "G of one prompt alone", "", terms.prefill, "s"),
+        Explained("prefill pool busy", "λ·G / P", f"λ = {point.request_rate:.4g}", terms.utilisation, ""),
+        Explained("TTFT", "t0 + tok·L + kx·S + wait + G", "", point.ttft, "s"),
+        Explained("cache moved", "bytes on a rank / bandwidth", "", pools.transfer, "s"),
+        Explained(
+            "decode step", "S of b sequences at context L + O/2", f"b = {terms.admitted:.4g}", terms.decode_step, "s"
+        ),
+        Explained(
+            "TPOT", "S + X/(O - 1)", f"{terms.decode_step:.4g} + {pools.transfer:.4g}/{further:g}", point.tpot, "s"
+        ),
+        Explained(
+            "prefill replicas in balance",
+            "D · G·b/((O - 1)·S)",
+            f"{pools.decode} · {terms.prefill:.4g}·{terms.admitted:.4g}/({further:g}·{terms.decode_step:.4g})",
+            pools.decode * pools.balance(workload, terms.admitted),
+            "replicas",
+        ),
     ]
 
 

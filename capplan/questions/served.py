@@ -17,9 +17,8 @@ from capplan.questions.answer import Answer
 from capplan.questions.cost_request import CostRequest
 from capplan.questions.estimate import EstimateResult, LoadRequest, estimate_of, served_replica
 from capplan.questions.setting import Setting
-from capplan.serving.open_loop import open_loop
-from capplan.serving.steady_state import OperatingPoint, closed_loop
-from capplan.serving.workload import Workload
+from capplan.serving.open_loop import serve
+from capplan.serving.steady_state import OperatingPoint, ReplicaServer
 
 Basis = Literal["given", "rule of thumb", "estimate"]
 
@@ -132,5 +131,4 @@ def _capacity(setting: Setting, load: LoadRequest) -> float:
 
 def _point(setting: Setting, load: LoadRequest) -> OperatingPoint:
     replica, _, _ = served_replica(setting, load)
-    workload = Workload(load.isl, load.osl, load.concurrency, load.request_rate, load.waves, load.prefix_hit_rate)
-    return closed_loop(replica, workload) if load.concurrency is not None else open_loop(replica, workload)
+    return serve(ReplicaServer(replica), load.workload())

@@ -1,32 +1,41 @@
 """Requests that arrive at a rate: the concurrency that they make, the rate at which the server breaks, and the tails.
 
 Little's law ties the two loops together: at rate λ the mean number of requests in the system is ``λ · E2E``, so that an
-open loop runs at the concurrency whose closed loop has that throughput.
+open loop runs at the concurrency whose closed loop has that throughput. That holds of any `Server`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, log
+from typing import Protocol
 
-from capplan.describe.engine_times import EngineTimes
 from capplan.errors import UsageError
-from capplan.serving.replica import Replica
-from capplan.serving.steady_state import OperatingPoint, closed_loop, load_of, operating_point
+from capplan.serving.steady_state import MOST_CLIENTS, OperatingPoint
 from capplan.serving.workload import Workload
 
-MOST_CLIENTS = 1 << 14
-"""Clients of the closed loop whose throughput counts as the server's most."""
+
+class Server(Protocol):
+    """Whatever has an operating point at a number of clients."""
+
+    @property
+    def groups(self) -> int:
+        """Data-parallel groups that decode, of all replicas."""
+
+    def most_clients(self, workload: Workload) -> float:
+        """Clients at which its throughput counts as the most it has."""
+
+    def closed_loop(self, workload: Workload) -> OperatingPoint:
+        """The operating point of `concurrency` clients."""
 
 
-def saturation(replica: Replica, workload: Workload) -> float:
+def saturation(server: Server, workload: Workload) -> float:
     """Requests a second that the server cannot exceed: the throughput of as many clients as it admits."""
-    full = replace(workload, concurrency=float(MOST_CLIENTS), request_rate=None)
-    most = load_of(replica, full).running * replica.sharding.dp
-    return closed_loop(replica, replace(full, concurrency=most)).request_rate
+    most = server.most_clients(replace(workload, concurrency=1.0, request_rate=None))
+    return server.closed_loop(replace(workload, concurrency=most, request_rate=None)).request_rate
 
 
-def open_loop(replica: Replica, workload: Workload) -> OperatingPoint:
+def open_loop(server: Server, workload: Workload) -> OperatingPoint:
     """The operating point at a request rate: the closed loop with the same throughput, found by bisection.
 
     Raises:
@@ -35,21 +44,26 @@ def open_loop(replica: Replica, workload: Workload) -> OperatingPoint:
     rate = workload.request_rate
     if rate is None:
         raise UsageError("an open loop needs a request rate", where="--request-rate")
-    most = saturation(replica, workload)
+    most = saturation(server, workload)
     if rate >= most:
         raise UsageError(
             f"the server serves {most:.3g} requests a second at most: at {rate:g} its queue grows without end",
             where="--request-rate",
             hint=f"a rate under {most:.3g}, or {int(rate / most) + 1} replicas",
         )
-    low, high = 1e-3, float(MOST_CLIENTS * replica.sharding.dp)
+    low, high = 1e-3, float(MOST_CLIENTS * server.groups)
     for _ in range(60):
         middle = (low * high) ** 0.5
-        point = closed_loop(replica, replace(workload, concurrency=middle, request_rate=None))
+        point = server.closed_loop(replace(workload, concurrency=middle, request_rate=None))
         low, high = (middle, high) if point.request_rate < rate else (low, middle)
         if high / low < 1.002:
             break
-    return closed_loop(replica, replace(workload, concurrency=high, request_rate=None))
+    return server.closed_loop(replace(workload, concurrency=high, request_rate=None))
+
+
+def serve(server: Server, workload: Workload) -> OperatingPoint:
+    """The operating point of a closed loop or an open one, as the workload says."""
+    return server.closed_loop(workload) if workload.concurrency is not None else open_loop(server, workload)
 
 
 def ttft_percentile(point: OperatingPoint, share: float) -> float:
@@ -79,26 +93,22 @@ def share_within(point: OperatingPoint, ttft: float) -> float:
     return 1 - busy * exp(-2 * (1 - busy) * (ttft - base) / service)
 
 
-def breaking_rate(
-    replica: Replica, workload: Workload, times: EngineTimes, *, ttft: float | None, tpot: float | None
-) -> float:
+def breaking_rate(server: Server, workload: Workload, *, ttft: float | None, tpot: float | None) -> float:
     """The greatest request rate at which mean TTFT and TPOT keep to both limits; 0 when not even one request does.
 
     Args:
-        replica: the server.
+        server: the server.
         workload: the lengths.
-        times: the engine's constants.
         ttft: the most seconds to the first token; None: any.
         tpot: the most seconds a token; None: any.
     """
 
     def holds(clients: float) -> OperatingPoint | None:
-        load = load_of(replica, replace(workload, concurrency=clients, request_rate=None, waves=None))
-        point = operating_point(load, times)
+        point = server.closed_loop(replace(workload, concurrency=clients, request_rate=None, waves=None))
         late = (ttft is not None and point.ttft > ttft) or (tpot is not None and point.tpot > tpot)
         return None if late or point.queued else point
 
-    groups = float(replica.sharding.dp)
+    groups = float(server.groups)
     best = holds(groups)
     if best is None:
         return 0.0

@@ -45,6 +45,9 @@ from capplan.timing.kernel_laws.terms import larger
 BATCH_WAIT_SHARE = 0.95
 """Share of a batch wait that a prompt sees on average: company rarely cuts it short."""
 
+MOST_CLIENTS = 1 << 14
+"""Clients of a group at most where nothing else limits them."""
+
 
 @dataclass(frozen=True)
 class ServingTerms:
@@ -135,6 +138,30 @@ class Load:
     burst: StepParts
     depth: int
     moe_layers: int
+
+
+@dataclass(frozen=True)
+class ReplicaServer:
+    """A replica whose steps mix prefill and decode.
+
+    Args:
+        replica: the replica.
+    """
+
+    replica: Replica
+
+    @property
+    def groups(self) -> int:
+        """Its data-parallel groups."""
+        return self.replica.sharding.dp
+
+    def most_clients(self, workload: Workload) -> float:
+        """Sequences that its pools admit."""
+        return admitted(self.replica, MOST_CLIENTS, workload.isl, workload.residing_osl) * self.groups
+
+    def closed_loop(self, workload: Workload) -> OperatingPoint:
+        """See `closed_loop`."""
+        return closed_loop(self.replica, workload)
 
 
 def closed_loop(replica: Replica, workload: Workload) -> OperatingPoint:

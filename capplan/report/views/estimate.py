@@ -49,4 +49,8 @@ def estimate_view(answer: Answer[EstimateResult]) -> View:
     if result.goodput is not None:
         pairs.append(("within the limits", f"{result.goodput:.3g} requests a second"))
         pairs.append(("the limits break at", f"{result.breaking_rate:.3g} requests a second"))
+    if result.balanced_prefill_replicas is not None:
+        pairs.append(("prefill pool busy", f"{100 * (result.prefill_utilisation or 0):.0f} % of the time"))
+        pairs.append(("cache moved in", f"{result.kv_transfer_ms:,.3g} ms"))
+        pairs.append(("as busy as the decode pool", f"{result.balanced_prefill_replicas:.2f} prefill replicas"))
     return View(headline, (Table(columns, rows), Facts(pairs)))
