@@ -7,6 +7,10 @@ compared with what capplan counts, and not asserted.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import capplan
@@ -253,3 +257,33 @@ def test_few_active_parameters_are_fast_for_one_token_only() -> None:
         assert experts.tpot_ms > dense.tpot_ms
     assert 0.9 < ratios[1] < 1.1
     assert ratios[64] > 6
+
+
+def test_the_page_has_these_figures() -> None:
+    """docs/textbook-figures.md prints what capplan computes today; predictions to a fifth."""
+    page = (Path(__file__).parents[2] / "docs" / "textbook-figures.md").read_text(encoding="utf-8")
+
+    def throughput(gpu: str, **options: Any) -> tuple[float, float]:
+        result = capplan.decode("llama2-7b", gpu, context=1, **options).result
+        assert result.output_throughput is not None
+        return result.output_throughput_bound, result.output_throughput
+
+    sxm, pcie = throughput("a100-sxm-80gb"), throughput("a100-pcie-80gb")
+    awq = throughput("a100-sxm-80gb", weight_dtype="awq-int4-g128")
+    assert f"{sxm[0]:.1f} tokens/s on the SXM card (2.04 TB/s; {pcie[0]:.1f} on the PCIe card)" in page
+    assert f"| {awq[0]:.0f} |" in page
+    predicted = re.search(r"capplan predicts about (\d+) \|", page)
+    quicker = re.search(r"capplan predicts about ([\d.]+)×", page)
+    scaled = re.search(r"about (\d+) times predicted", page)
+    assert predicted is not None
+    assert quicker is not None
+    assert scaled is not None
+    assert sxm[1] == pytest.approx(float(predicted[1]), rel=0.2)
+    assert awq[1] / sxm[1] == pytest.approx(float(quicker[1]), rel=0.2)
+    one, eight = (
+        capplan.decode("llama2-70b", "h100-sxm-80gb", context=4096, tensor_parallel_size=tp).result.tpot_ms
+        for tp in (1, 8)
+    )
+    assert one is not None
+    assert eight is not None
+    assert one / eight == pytest.approx(float(scaled[1]), rel=0.2)
