@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,7 +16,9 @@ from capplan.questions.setting import Setting, SettingOptions, resolve_setting
 from capplan.questions.setting_memory import fitting_budget
 from capplan.questions.simulate_request import ResolvedLoad, SimulatedLoad, resolve_load
 from capplan.questions.simulate_result import TIMES, SimulateResult, simulated_result
+from capplan.serving.prefix_cache import expected_hit_rate, prefix_savings, reusable_blocks
 from capplan.serving.replica import EngineSettings, Replica
+from capplan.serving.requests import SharedPrefixes
 from capplan.serving.server import ServerOptions, server_clock, server_config
 from capplan.serving.service_metrics import Log, Objectives
 from capplan.serving.simulator import Simulation, SimulatorConfig
@@ -89,7 +92,7 @@ def simulate(
             **_scheduling(config),
         },
         result=simulated_result(setting, asked, config, done),
-        explanation=tuple(_explain(setting, config, done)),
+        explanation=(*_explain(config, done), *_explain_prefixes(asked, config, done)),
         assumptions=(*setting.assumptions, *notes, *_assumptions(setting, batching, config)),
         warnings=(*setting.warnings, *_warnings(done)),
         sources=(*setting.sources, *dict.fromkeys(batching.sources.values())),
@@ -202,7 +205,7 @@ def _provenance(setting: Setting) -> dict[str, Provenance]:
     return dict.fromkeys(names, basis)
 
 
-def _explain(setting: Setting, config: SimulatorConfig, done: Simulation) -> list[Explained]:
+def _explain(config: SimulatorConfig, done: Simulation) -> list[Explained]:
     cache, finished = config.cache, max(1, done.finished)
     latency = sum(done.log.e2e) / len(done.log.e2e)
     rate = done.finished / done.duration
@@ -222,4 +225,37 @@ def _explain(setting: Setting, config: SimulatorConfig, done: Simulation) -> lis
         ),
         Explained("steps a request", "steps / requests", f"{done.steps} / {finished}", done.steps / finished, ""),
         Explained("blocks in use", "∫ blocks dt / busy time", f"of {cache.blocks}", done.mean_used_blocks, "blocks"),
+    ]
+
+
+def _explain_prefixes(asked: ResolvedLoad, config: SimulatorConfig, done: Simulation) -> list[Explained]:
+    """What the closed forms say of shared prefixes, beside what the simulation found."""
+    load, size = asked.load, config.cache.block_size
+    shared = reusable_blocks(load.prefix_tokens, load.prefix_tokens + 1, size)
+    if not shared or not config.scheduler.prefix_caching:
+        return []
+    prompt, output = done.prompt_tokens / done.finished, done.output_tokens / done.finished
+    savings = prefix_savings(load.prefix_tokens, round(prompt), round(output), size, max(1, round(done.mean_running)))
+    own = ceil((prompt + output) / size) - shared
+    free = config.cache.blocks - done.mean_running * own
+    popularity = SharedPrefixes(load.prefixes, load.prefix_tokens, skew=load.prefix_skew).popularity()
+    wanted = [load.prefix_share * chance for chance in popularity]
+    chance = expected_hit_rate(wanted, free / shared, own / shared)
+    return [
+        Explained(
+            "prefix tokens found, expected",
+            "Σ q·(1 - exp(-q·t)) · whole blocks / mean prompt",
+            f"{chance:.4g} · {shared * size} / {prompt:.5g}",
+            chance * shared * size / prompt,
+            "",
+            "Che, Tung and Wang (IEEE JSAC 20(7), 2002)",
+        ),
+        Explained("prefix tokens found", "simulated", "", done.hit_rate, ""),
+        Explained(
+            "blocks of as many requests as run, one prefix shared",
+            "k + n·(⌈(L + O)/b⌉ - k)",
+            f"k = {shared}, n = {max(1, round(done.mean_running))}; {savings.blocks_apart} without sharing",
+            savings.blocks_together,
+            "blocks",
+        ),
     ]

@@ -203,34 +203,35 @@ def prefix_savings(prefix: int, prompt: int, output: int, block_size: int, reque
     )
 
 
-def expected_hit_rate(popularity: Sequence[float], capacity: float) -> float:
+def expected_hit_rate(popularity: Sequence[float], capacity: float, once: float = 0.0) -> float:
     """The chance that a request finds its prefix in a cache of `capacity` prefixes that gives up the least recent.
 
-        h = Σ q_i · (1 - exp(-q_i · t))        with t so that Σ (1 - exp(-q_i · t)) = C
+        h = Σ q_i · (1 - exp(-q_i · t))        with t so that Σ (1 - exp(-q_i · t)) + u·t = C
 
     t is the characteristic time, in requests, for which a prefix stays. Requests choose independently; all prefixes
-    are equally long; blocks of running requests, which cannot be given up, are left out.
+    are equally long; what running requests hold, which cannot be given up, is to be taken off the capacity.
 
     Args:
-        popularity: q_i, the chance that a request has prefix i; they add up to 1.
+        popularity: q_i, the chance that a request has prefix i; they add up to at most 1.
         capacity: C, prefixes that fit.
+        once: u, what each request leaves behind that nobody will want again, in prefixes' worth.
 
     Source: Che, Tung and Wang, Hierarchical web caching systems (IEEE JSAC 20(7), 2002).
     """
     wanted = [chance for chance in popularity if chance > 0]
-    if capacity >= len(wanted):
-        return 1.0
-    if capacity <= 0:
+    if capacity <= 0 or not wanted:
         return 0.0
+    if capacity >= len(wanted) and not once:
+        return sum(wanted)
     low, high = 0.0, 1.0
-    while _held(wanted, high) < capacity:
+    while _held(wanted, high, once) < capacity:
         low, high = high, 2 * high
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if _held(wanted, middle) < capacity else (low, middle)
+        low, high = (middle, high) if _held(wanted, middle, once) < capacity else (low, middle)
     return sum(chance * -math.expm1(-chance * high) for chance in wanted)
 
 
-def _held(popularity: Sequence[float], time: float) -> float:
-    """Prefixes that were asked for within the last `time` requests, expected."""
-    return sum(-math.expm1(-chance * time) for chance in popularity)
+def _held(popularity: Sequence[float], time: float, once: float) -> float:
+    """Prefixes' worth of blocks that were used within the last `time` requests, expected."""
+    return sum(-math.expm1(-chance * time) for chance in popularity) + once * time

@@ -89,6 +89,18 @@ def test_a_cached_prefix_spares_its_prefill() -> None:
     assert warm.mean_ttft_ms < cold.mean_ttft_ms
 
 
+def test_the_closed_form_of_prefix_hits_stands_beside_the_simulated_one() -> None:
+    """60 prefixes of 1,600 tokens in a pool of 3,000 blocks: the working shows both."""
+    load = SimulatedLoad(
+        isl="1700-2000", osl=20, request_rate=8.0, requests=3000, prefixes=60, prefix_tokens=1600, prefix_skew=0.8
+    )
+    answer = capplan.simulate(MODEL, GPU, load=load, kv_blocks=3000)
+    lines = {line.name: line.value for line in answer.explanation}
+    assert lines["prefix tokens found"] == answer.result.prefix_hit_rate
+    assert lines["prefix tokens found, expected"] == pytest.approx(answer.result.prefix_hit_rate, abs=0.05)
+    assert answer.result.evicted_blocks > 0
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "transformers", "llama.cpp"])
 def test_every_engine_serves(engine: str) -> None:
     result = simulated(concurrency=8, engine=engine, isl="200-600", osl="20-60")

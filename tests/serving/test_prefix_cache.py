@@ -161,16 +161,17 @@ def test_the_expected_hit_rate_against_a_cache_that_is_run(count: int, capacity:
     assert expected_hit_rate(popularity, capacity) == pytest.approx(hits / 35_000, abs=0.012)
 
 
-def test_the_servers_own_cache_finds_prefixes_as_often_as_expected() -> None:
-    """40 prefixes of 160 tokens in a pool that keeps about 12 of them beside one running request."""
+@pytest.mark.parametrize(("blocks", "own"), [(131, 1), (300, 6), (90, 4)])
+def test_the_servers_own_cache_finds_prefixes_as_often_as_expected(blocks: int, own: int) -> None:
+    """40 prefixes of 10 blocks, each request with blocks of its own that nobody wants again, one running at a time."""
     shared = SharedPrefixes(40, 160, skew=0.7)
-    factory = RequestFactory(FixedLength(176), FixedLength(1), 5, shared)
-    blocks = 12 * 10 + 11
+    prompt = 160 + 16 * own
+    factory = RequestFactory(FixedLength(prompt), FixedLength(1), 5, shared)
     done = run(
         uniform_arrivals(1 / 3, 6000, factory), ConstantClock(), blocks=blocks, scheduler={"prefix_caching": True}
     )
-    found = done.hit_rate * 176 / 160
-    assert found == pytest.approx(expected_hit_rate(shared.popularity(), 12), abs=0.06)
+    expected = expected_hit_rate(shared.popularity(), (blocks - own) / 10, own / 10)
+    assert done.hit_rate * prompt / 160 == pytest.approx(expected, abs=0.05)
     assert done.evictions > 1000
 
 
@@ -178,3 +179,6 @@ def test_edges_of_the_expected_hit_rate() -> None:
     assert expected_hit_rate([0.5, 0.5], 2) == 1
     assert expected_hit_rate([0.5, 0.5], 0) == 0
     assert expected_hit_rate([0.25] * 4, 1) == pytest.approx(0.25, abs=0.03)
+    assert expected_hit_rate([0.2] * 4, 5) == pytest.approx(0.8)
+    assert expected_hit_rate([], 5) == 0
+    assert expected_hit_rate([0.25] * 4, 3, once=1.0) < expected_hit_rate([0.25] * 4, 3)
