@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from capplan.questions.attention_pairs import attention_pairs as attention_pairs
     from capplan.questions.cost import serving_cost as serving_cost
     from capplan.questions.decode import decode as decode
+    from capplan.questions.encode import encode as encode
     from capplan.questions.estimate import estimate as estimate
     from capplan.questions.fit import fit as fit
     from capplan.questions.gpus import gpu_list as gpu_list
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "attention_pairs": "attention_pairs",
     "decode": "decode",
+    "encode": "encode",
     "fit": "fit",
     "estimate": "estimate",
     "gpu_list": "gpus",

@@ -12,10 +12,13 @@ from capplan.describe.quantities import parse_bandwidth, parse_integer, parse_nu
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer
 from capplan.questions.drafting import DraftRequest
-from capplan.questions.estimate import EstimateResult, LoadRequest, estimate
+from capplan.questions.encode import EncodeResult, answered
+from capplan.questions.estimate import EstimateResult, LoadRequest
 from capplan.questions.pools import PoolsRequest, parse_pools
+from capplan.questions.setting import Setting, resolve_setting
 from capplan.report.views.estimate import estimate_view
-from capplan.serving.lengths import parse_lengths, variation
+from capplan.serving.lengths import Lengths, parse_lengths, variation
+from capplan.work.step import is_encoder
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -25,8 +28,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @of_a_setting
 def command(
     isl: Annotated[str, typer.Option("--isl", help="Input tokens: 1024, 512-2048 or 512:0.3,1024:0.7.")],
-    osl: Annotated[str, typer.Option("--osl", help="Output tokens, as for --isl.")],
     setting: dict[str, Any],
+    osl: Annotated[
+        str | None, typer.Option("--osl", help="Output tokens, as for --isl; 0: the model only reads.")
+    ] = None,
     concurrency: Annotated[str | None, typer.Option("--concurrency", help="Requests at once (closed loop).")] = None,
     request_rate: Annotated[str | None, typer.Option("--request-rate", help="Requests a second (open loop).")] = None,
     prefix_hit_rate: Annotated[
@@ -54,14 +59,15 @@ def command(
     kv_transfer_bandwidth: Annotated[
         str | None, typer.Option("--kv-transfer-bandwidth", help="Of each GPU, between the pools [links, or 50GB/s].")
     ] = None,
-) -> Answer[EstimateResult]:
+) -> Answer[EstimateResult] | Answer[EncodeResult]:
     """TTFT, TPOT and throughput of a server in steady state, each with an 80 % interval, and when it queues."""
-    prompt, output = parse_lengths(isl, "--isl"), parse_lengths(osl, "--osl")
+    found = resolve_setting(**setting)
+    prompt, output = parse_lengths(isl, "--isl"), output_of(found, osl)
     load = LoadRequest(
         isl=prompt.mean,
-        osl=output.mean,
+        osl=output.mean if output else 0.0,
         isl_variation=variation(prompt),
-        osl_variation=variation(output),
+        osl_variation=variation(output) if output else 0.0,
         concurrency=parse_number(concurrency, "--concurrency") if concurrency else None,
         request_rate=parse_number(request_rate, "--request-rate") if request_rate else None,
         prefix_hit_rate=parse_number(prefix_hit_rate, "--prefix-hit-rate"),
@@ -72,7 +78,20 @@ def command(
     )
     drafting = drafting_of(speculative_tokens, acceptance, draft_model, medusa_heads)
     pools = pools_of(disaggregate, kv_transfer_bandwidth)
-    return estimate(load=load, drafting=drafting, pools=pools, **setting)
+    return answered(found, load, drafting, pools)
+
+
+def output_of(setting: Setting, text: str | None) -> Lengths | None:
+    """The lengths of outputs; None where the model only reads.
+
+    Raises:
+        UsageError: a model that writes, and no length.
+    """
+    if is_encoder(setting.spec) or (text is not None and text.strip() == "0"):
+        return None
+    if text is None:
+        raise UsageError("how many tokens come out?", where="--osl", hint="0 where the model only reads")
+    return parse_lengths(text, "--osl")
 
 
 def pools_of(disaggregate: str | None, bandwidth: str | None) -> PoolsRequest | None:

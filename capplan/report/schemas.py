@@ -19,7 +19,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "profiles list": ("profiles:ProfileList",),
     "profiles show": ("profiles:ProfileDetail",),
     "attention-pairs": ("attention_pairs:PairsResult",),
-    "estimate": ("estimate:EstimateResult",),
+    "estimate": ("estimate:EstimateResult", "encode:EncodeResult"),
     "simulate": ("simulate_result:SimulateResult",),
     "speculate": ("speculate:SpeculateResult",),
     "models list": ("models:ModelList",),

@@ -270,6 +270,10 @@ def first_token(load: Load, times: EngineTimes, tpot: float, step: float, share:
 
 
 def prefill_seconds(load: Load, parts: StepParts, times: EngineTimes) -> float:
-    """Seconds of prefill steps: by kernel laws, floored by the host's ``hL · layers + hM · MoE layers`` a step."""
-    floor_seconds = times.host_layer * load.depth + times.host_moe_layer * load.moe_layers
-    return larger(parts.seconds(times), parts.steps * floor_seconds)
+    """Seconds of prefill steps: by kernel laws, floored by what the host takes."""
+    return larger(parts.seconds(times), parts.steps * host_floor(times, load.depth, load.moe_layers))
+
+
+def host_floor(times: EngineTimes, depth: int, moe_layers: int) -> float:
+    """``hL · layers + hM · MoE layers``: a prefill step is no shorter than the host takes to launch it."""
+    return times.host_layer * depth + times.host_moe_layer * moe_layers

@@ -78,6 +78,11 @@ ANSWERED = {
     "estimate": [
         words("estimate --model llama3.1-8b --gpu h100 --isl 1000 --osl 200 --concurrency 16"),
         words("estimate --model llama3.1-8b --gpu rtx-4090 --isl 1k --osl 200 --request-rate 1 --ttft 1s --tpot 50ms"),
+        ["estimate", "--model", ENCODER, *words("--gpu l4 --isl 512 --concurrency 32")],
+        words("estimate --model llama3.1-8b --gpu h100 --isl 1k --osl 200 --request-rate 1 --disaggregate 1P1D"),
+        words(
+            "estimate --model llama3.1-8b --gpu h100 --isl 1k --osl 9 --concurrency 4 --medusa-heads 4 --acceptance 0.6"
+        ),
     ],
     "speculate": [
         words("speculate --acceptance 0.5,0.95 --draft-tokens 4 --draft-ratio 0.1"),
