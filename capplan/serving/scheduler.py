@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from capplan.describe.batching import Admission, OutputShare, Policy, Preemption, Victim
 from capplan.serving.admission import ExpectedOutputs, has_room
 from capplan.serving.sequence_blocks import SequenceBlocks
 from capplan.serving.sequences import CacheModel, DecodingSet, ServedSequence
+from capplan.serving.step_plan import PromptChunk, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,42 +59,6 @@ class SchedulerConfig:
     prefix_caching: bool = False
 
 
-@dataclass(slots=True)
-class PromptChunk:
-    """Tokens of one prompt in one step.
-
-    Args:
-        sequence: whose.
-        tokens: how many are computed.
-        prefix: positions that are cached already.
-        last: whether the prompt is complete with it.
-    """
-
-    sequence: ServedSequence
-    tokens: int
-    prefix: int
-    last: bool
-
-
-@dataclass(slots=True)
-class StepPlan:
-    """What one step does.
-
-    Args:
-        decode: sequences that decode.
-        context: their positions in the cache after the step, all together.
-        chunks: prompts, or pieces of them.
-        moved_blocks: blocks that move between host and device with it.
-        preempted: sequences that gave way to it.
-    """
-
-    decode: int = 0
-    context: int = 0
-    chunks: list[PromptChunk] = field(default_factory=list)
-    moved_blocks: int = 0
-    preempted: list[ServedSequence] = field(default_factory=list)
-
-
 class Scheduler:
     """The state of one engine's scheduler over one pool of blocks.
 
@@ -130,7 +95,7 @@ class Scheduler:
         return len(self._batch_done)
 
     def fits(self, sequence: ServedSequence) -> bool:
-        """Whether the server can ever finish a request: within its limit, its cache in the pool, its prompt in a step."""
+        """Whether the server can ever finish a request: by its length, its cache, and its prompt in a step."""
         request, limit = sequence.request, self.config.max_model_len
         if limit is not None and request.isl + request.osl > limit:
             return False

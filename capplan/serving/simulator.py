@@ -19,9 +19,10 @@ from itertools import pairwise
 from typing import Protocol
 
 from capplan.serving.requests import Arrivals
-from capplan.serving.scheduler import Scheduler, SchedulerConfig, StepPlan
+from capplan.serving.scheduler import Scheduler, SchedulerConfig
 from capplan.serving.sequences import CacheModel, ServedSequence
 from capplan.serving.service_metrics import Log, Objectives, Timeline, TimelinePoint
+from capplan.serving.step_plan import StepPlan
 
 PROGRESS_EVERY = 1000
 """Finished requests between two reports of progress."""

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from capplan.describe.batching import OutputShare
 from capplan.serving.requests import Request
-from capplan.serving.scheduler import Scheduler, SchedulerConfig, StepPlan
+from capplan.serving.scheduler import Scheduler, SchedulerConfig
 from capplan.serving.sequences import CacheModel, ServedSequence
+from capplan.serving.step_plan import StepPlan
 from tests.serving.clocks import ConstantClock, at_once, by_prompt, run
 
 
