@@ -12,7 +12,7 @@ from capplan.questions.estimate import EstimateResult, LoadRequest, estimate_of
 from capplan.questions.pools import PoolsRequest
 from capplan.questions.setting import Setting, SettingOptions, resolve_setting
 from capplan.questions.setting_memory import fitting_budget
-from capplan.serving.encoder import EncoderServer, reading
+from capplan.serving.reading import ReadingServer, reading
 from capplan.serving.open_loop import saturation, serve
 from capplan.serving.replica import EngineSettings, Replica
 from capplan.serving.spread import Interval, ttft_interval
@@ -60,7 +60,7 @@ class EncodeResult:
 def encode(
     model: str | ModelSpec, gpu: str | GpuSpec | None = None, *, load: LoadRequest, **options: Unpack[SettingOptions]
 ) -> Answer[EncodeResult]:
-    """Requests and tokens a second of a model that only reads; see `capplan.serving.encoder` for the equations.
+    """Requests and tokens a second of a model that only reads; see `capplan.serving.reading` for the equations.
 
     Args:
         model: a reference as for ``--model``, or a description; a decoder may read without answering as well.
@@ -103,7 +103,7 @@ def encode_of(setting: Setting, load: LoadRequest) -> Answer[EncodeResult]:
         max_num_batched_tokens=setting.deployment.max_num_batched_tokens or budget.plan.max_num_batched_tokens,
         max_num_seqs=budget.plan.max_num_seqs,
     )
-    server = EncoderServer(Replica(setting.spec, setting.machine, setting.sharding, setting.formats, settings))
+    server = ReadingServer(Replica(setting.spec, setting.machine, setting.sharding, setting.formats, settings))
     point = serve(server, workload)
     kernels = setting.machine.kernels
     carried = kernels.carried_error("gemm") if kernels is not None else None
