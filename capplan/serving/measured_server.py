@@ -22,6 +22,7 @@ from capplan.serving.workload import Workload
 from capplan.timing.machine import Machine, machine_for
 from capplan.work.formats import MATH_FORMATS, Formats
 from capplan.work.sharding import Sharding, check_sharding
+from capplan.work.step import is_encoder
 
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 
@@ -87,7 +88,8 @@ def server_replica(server: MeasuredServer, machine: Callable[[str, str], Machine
     kv = server.kv or kv_format_of(plan, device.gpu, engine)
     math = frozenset(name for name in MATH_FORMATS if device.gpu.dense_rate(name) is not None)
     formats = Formats(dtype="bf16", kv=kv, plan=plan, math=math)
-    tokens = pool_tokens(spec, plan, device.gpu, engine, sharding, kv, server.settings)
+    cached = not is_encoder(spec)
+    tokens = pool_tokens(spec, plan, device.gpu, engine, sharding, kv, server.settings) if cached else None
     return Replica(spec, device, sharding, formats, server.settings, tokens)
 
 
