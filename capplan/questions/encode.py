@@ -12,8 +12,8 @@ from capplan.questions.estimate import EstimateResult, LoadRequest, estimate_of
 from capplan.questions.pools import PoolsRequest
 from capplan.questions.setting import Setting, SettingOptions, resolve_setting
 from capplan.questions.setting_memory import fitting_budget
-from capplan.serving.reading import ReadingServer, reading
 from capplan.serving.open_loop import saturation, serve
+from capplan.serving.reading import ReadingServer, reading
 from capplan.serving.replica import EngineSettings, Replica
 from capplan.serving.spread import Interval, ttft_interval
 from capplan.serving.steady_state import OperatingPoint
