@@ -17,7 +17,7 @@ from capplan.questions.answer import Answer
 from capplan.questions.simulate import simulate
 from capplan.questions.simulate_request import SimulatedLoad
 from capplan.questions.simulate_result import SimulateResult
-from capplan.report.views.simulate import simulate_view
+from capplan.report.views.simulate import simulate_chart, simulate_view
 from capplan.serving.server import ServerOptions
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -31,7 +31,7 @@ def _option(*names: str, help: str, panel: str) -> Any:
 
 
 @app.command("simulate")
-@answers(simulate_view)
+@answers(simulate_view, chart=simulate_chart)
 @of_a_setting
 def command(
     setting: dict[str, Any],

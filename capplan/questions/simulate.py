@@ -94,7 +94,7 @@ def simulate(
         result=simulated_result(setting, asked, config, done),
         explanation=(*_explain(config, done), *_explain_prefixes(asked, config, done)),
         assumptions=(*setting.assumptions, *notes, *_assumptions(setting, batching, config)),
-        warnings=(*setting.warnings, *_warnings(done)),
+        warnings=(*setting.warnings, *_warnings(asked, done)),
         sources=(*setting.sources, *dict.fromkeys(batching.sources.values())),
         provenance=_provenance(setting),
     )
@@ -182,7 +182,7 @@ def _assumptions(setting: Setting, batching: Batching, config: SimulatorConfig) 
     return notes
 
 
-def _warnings(done: Simulation) -> list[str]:
+def _warnings(asked: ResolvedLoad, done: Simulation) -> list[str]:
     notes = []
     if done.rejected:
         notes.append(f"{done.rejected} requests are longer than the server can ever serve, and were rejected")
@@ -190,11 +190,20 @@ def _warnings(done: Simulation) -> list[str]:
         notes.append(
             f"{done.preemptions} preemptions for {done.finished} requests: the pool is too small for this load"
         )
-    waiting = [point.waiting for point in done.timeline]
-    third = len(waiting) // 3
-    if third > 5 and sum(waiting[-third - 1 : -1]) > 2 * sum(waiting[third : 2 * third]) > 20 * third:
-        notes.append("the queue grows to the end: the server cannot keep up with this rate")
+    if asked.pattern != "closed" and _falls_behind(done):
+        notes.append("those who come later wait longer and longer: the server cannot keep up with this rate")
     return notes
+
+
+def _falls_behind(done: Simulation) -> bool:
+    """Whether the last fifth of the arrivals waits three times as long as the second fifth, and for half a service."""
+    waits = [queue for _, queue in sorted(zip(done.log.arrival, done.log.queue, strict=True))]
+    fifth = len(waits) // 5
+    if fifth < 10:
+        return False
+    early, late = sum(waits[fifth : 2 * fifth]), sum(waits[-fifth:])
+    service = (sum(done.log.e2e) - sum(done.log.queue)) / len(waits)
+    return late > 3 * early and late / fifth > service / 2
 
 
 def _provenance(setting: Setting) -> dict[str, Provenance]:

@@ -137,6 +137,15 @@ def test_a_trace_is_served_and_its_requests_are_written(tmp_path: Path) -> None:
     assert all(float(row["queue"]) < float(row["ttft"]) < float(row["e2e"]) for row in rows)
 
 
+def test_a_server_that_falls_behind_is_told() -> None:
+    told = []
+    for rate in (2.0, 200.0):
+        load = SimulatedLoad(isl="200-2000", osl="50-300", request_rate=rate, requests=300)
+        warnings = capplan.simulate(MODEL, GPU, load=load, max_num_seqs=16).warnings
+        told.append(any("cannot keep up" in warning for warning in warnings))
+    assert told == [False, True]
+
+
 def test_requests_that_are_too_long_are_rejected() -> None:
     result = simulated(isl="100-900", osl=50, concurrency=4, max_model_len=500)
     assert result.rejected > 0

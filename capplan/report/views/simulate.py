@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from capplan.questions.answer import Answer
 from capplan.questions.simulate_result import SimulateResult
+from capplan.report.charts import Axis, Chart, Series
 from capplan.report.tables import Column, Facts, Table, View
 
 _TIMES = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E latency", "e2el"))
@@ -85,3 +86,16 @@ def _timeline(result: SimulateResult) -> Table:
     shown = [*result.timeline[:-1:step], result.timeline[-1]]
     rows = [[getattr(moment, column.name) for column in columns] for moment in shown]
     return Table(columns, rows, title="Over time")
+
+
+def simulate_chart(answer: Answer[SimulateResult]) -> Chart:
+    """Requests that run and wait, and the pool in percent, over time."""
+    result, inputs = answer.result, answer.inputs
+    moments = result.timeline
+    series = [
+        Series("running", [(moment.time, float(moment.running)) for moment in moments]),
+        Series("waiting", [(moment.time, float(moment.waiting)) for moment in moments]),
+        Series("KV blocks in use, %", [(moment.time, 100 * moment.kv_usage) for moment in moments], faint=True),
+    ]
+    title = f"{inputs['model']} on {inputs['gpus']} x {inputs['gpu']}: {_arrivals(answer)}"
+    return Chart(title, Axis("seconds"), Axis("requests, or % of the blocks"), series)
