@@ -9,7 +9,7 @@ from typing import Any
 
 from calibrate.profile_fit import FittedGroup
 from calibrate.report import kernel_name
-from calibrate.session import Outcome, RunRequest, Say, calibrate_device, check_profile, fit_file
+from calibrate.session import Outcome, RunRequest, Say, calibrate_device, check_profile, fit_files
 from capplan.describe.closed_loop import ClosedLoop, closed_loop_warnings
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer
@@ -27,9 +27,9 @@ def run_answer(request: RunRequest, say: Say) -> Answer[CalibrationResult]:
     return _calibrated("calibrate run", vars(request), calibrate_device(request, say))
 
 
-def fit_answer(samples: Path, out: Path | None, models_dirs: Sequence[Path]) -> Answer[CalibrationResult]:
+def fit_answer(samples: Sequence[Path], out: Path | None, models_dirs: Sequence[Path]) -> Answer[CalibrationResult]:
     """Fit samples again."""
-    return _calibrated("calibrate fit", {"samples": samples, "out": out}, fit_file(samples, out, models_dirs))
+    return _calibrated("calibrate fit", {"samples": samples, "out": out}, fit_files(samples, out, models_dirs))
 
 
 def check_answer(path: Path, *, say: Say, **options: Any) -> Answer[CheckResult]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calibrate.closed_loop import predict_phase
@@ -13,6 +13,7 @@ from calibrate.phases import Mode, measure_phases
 from calibrate.samples import Recorder, Sample
 from calibrate.shrink import least_depth, shrunk, with_depth
 from calibrate.stack.model import why_not
+from calibrate.step_terms import STACKS
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.model import ModelSpec
 from capplan.describe.profile import Profile
@@ -92,6 +93,22 @@ def run_check(
         except CapplanError as error:
             skipped.append(Skipped(spec.name, error.message))
     return tuple(skipped)
+
+
+def run_own_stacks(
+    recorder: Recorder,
+    device: Device,
+    *,
+    modes: Sequence[Mode] = ("eager",),
+    format: str = "bf16",
+    report: Report = lambda doing: None,
+) -> None:
+    """Measure the fitter's own stacks, which the terms of whole steps are fitted to."""
+    for mode in modes:
+        for spec, load in STACKS[device.kind]:
+            report(f"{spec.name}, {load.batch} x {load.prompt}, {mode}")
+            for sample in _measured(recorder, spec, load, device, format, mode):
+                recorder.add(replace(sample, held_out=False))
 
 
 def _runs(loads: Sequence[Load], modes: Sequence[Mode]) -> Iterator[tuple[Load, Mode]]:

@@ -9,11 +9,12 @@ from typing import Any
 
 from calibrate.samples import Recording, Sample
 from capplan.describe.catalog import list_entries
-from capplan.describe.gpu import GpuSpec, Memory, Source
+from capplan.describe.gpu import GpuSpec, Link, Memory, Source
 from capplan.describe.gpu_catalog import match_device, read_gpu
 from capplan.describe.local_gpu import LocalDevice
 from capplan.describe.profile import RatedHardware, rated_hardware
 from capplan.errors import InvalidFileError, NotFoundError
+from capplan.timing.kernel_laws import bus_share
 
 LARGE_BYTES = 1 << 26
 """Reads and copies below this say something about the cache."""
@@ -54,6 +55,7 @@ def described_device(recording: Recording) -> GpuSpec:
         ),
         dense_rates=checked,
         compute_units=int(facts["compute_units"]),
+        link=measured_link(recording.samples),
         notes="bandwidth and rates are the best that torch reached here, not a datasheet's",
         sources={"all": source},
     )
@@ -100,6 +102,21 @@ def measured_rates(samples: Sequence[Sample]) -> tuple[float, dict[str, float]]:
             "the samples have no large read or copy, or no product", hint="go on measuring: run with --resume"
         )
     return max(moved), rates
+
+
+def measured_link(samples: Sequence[Sample]) -> Link | None:
+    """The fastest that a collective sent over one rank's link, where any was measured."""
+    found = [sample for sample in samples if sample.kind == "collective" and sample.usable]
+    if not found:
+        return None
+    rate = max(_bus_rate(sample) for sample in found)
+    ranks = max(int(sample.key["gpus"]) for sample in found)
+    return Link(kind=f"measured ({found[0].key['library']})", per_direction=rate, total=2 * rate, domain_size=ranks)
+
+
+def _bus_rate(sample: Sample) -> float:
+    collective: Any = sample.key["collective"]
+    return sample.shape["bytes"] * float(bus_share(collective, int(sample.key["gpus"]))) / sample.seconds
 
 
 def _moves(sample: Sample) -> bool:

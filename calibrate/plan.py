@@ -41,8 +41,14 @@ FIRST_ROUNDS, SECOND_ROUNDS = 14, 8
 HELD_OUT_EVERY = 5
 """One case of this many, in the order of measuring, is kept away from the fits."""
 
+NEVER_HELD_OUT = 8
+"""The most informative cases of a group, which no fit can do without."""
+
 GEMM_TURNS = 2
 """Points that the main format's GEMM takes when it is its turn: more depends on it than on anything."""
+
+WARM_TOO, WARM_CASES = ("gemm", "decode_attention"), 4
+"""Kernels of which some cases are measured with a warm cache as well, and how many of each group."""
 
 PROBE_ROWS, PROBE_COLUMNS = 256, 4096
 """A product of at least so many rows and at most so many columns is bound by arithmetic and soon over."""
@@ -101,11 +107,9 @@ def make_plan(device: Device, hardware: RatedHardware, *, most_seconds: float) -
     later: list[list[Planned]] = []
     for kernel in KERNELS.values():
         for members in _groups(kernel, device, hardware, most_seconds):
-            ordered = [
-                Planned(kernel, case, number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1)
-                for number, case in enumerate(_ordered(members, hardware))
-            ]
+            ordered = with_held_out(kernel, _ordered(members, hardware))
             (first if _in_stacks(members[0], device) else later).append(ordered)
+    later.append(_warm(first))
     head = _turns([group[: FIRST_ROUNDS * _turn(group)] for group in first])
     middle = _turns([group[:SECOND_ROUNDS] for group in later])
     tail = _turns(
@@ -115,6 +119,16 @@ def make_plan(device: Device, hardware: RatedHardware, *, most_seconds: float) -
     for planned in (*probes(device), *head, *middle, *tail):
         known.setdefault(planned.case.identity, planned)
     return list(known.values())
+
+
+def _warm(groups: Sequence[Sequence[Planned]]) -> list[Planned]:
+    """A few cases of the kernels that read weights and caches once more, with what they read in the cache already."""
+    return [
+        Planned(planned.kernel, replace(planned.case, cache="warm"))
+        for group in groups
+        if group and group[0].kernel.name in WARM_TOO
+        for planned in group[:WARM_CASES]
+    ]
 
 
 def _turn(group: Sequence[Planned]) -> int:
@@ -142,7 +156,7 @@ def _groups(kernel: Kernel, device: Device, hardware: RatedHardware, most_second
         if work.flops / rate + work.bytes / hardware.bandwidth > most_seconds or too_large(kernel, case, device):
             continue
         found.setdefault(str(sorted(case.key.items())), []).append(case)
-    return [members for members in found.values() if not kernel.missing(device, members[0])]
+    return list(found.values())
 
 
 def _in_stacks(case: Case, device: Device) -> bool:
@@ -181,6 +195,23 @@ def greedy_order(features: Array) -> list[int]:
         seen = inverse @ features[index]
         inverse = inverse - np.outer(seen, seen) / (1 + features[index] @ seen)
     return order
+
+
+def with_held_out(kernel: Kernel, ordered: Sequence[Case]) -> list[Planned]:
+    """The cases of a group, one in `HELD_OUT_EVERY` of them held out: drawn at random from the less informative."""
+    import numpy as np
+
+    rest = list(ordered[NEVER_HELD_OUT:])
+    count = len(ordered) // HELD_OUT_EVERY if rest else 0
+    drawn = {int(number) for number in np.random.default_rng(0).permutation(len(rest))[:count]}
+    held_out = [Planned(kernel, rest[number], held_out=True) for number in sorted(drawn)]
+    kept = [*ordered[:NEVER_HELD_OUT], *(case for number, case in enumerate(rest) if number not in drawn)]
+    found: list[Planned] = []
+    for number, case in enumerate(kept, 1):
+        found.append(Planned(kernel, case))
+        if number % (HELD_OUT_EVERY - 1) == 0 and held_out:
+            found.append(held_out.pop(0))
+    return found + held_out
 
 
 def _places(cases: Sequence[Case]) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calibrate.fit import FitError
@@ -11,6 +11,7 @@ from calibrate.hardware import described_device, last_day, rated
 from calibrate.sample_fit import BOOTSTRAPS, SampleFit, fit_samples, score
 from calibrate.sample_groups import SampleGroup, groups_of
 from calibrate.samples import Recording, Sample
+from calibrate.step_terms import fitted_times
 from capplan.describe.engine_times import EngineTimes
 from capplan.describe.gpu import GpuSpec, Source
 from capplan.describe.profile import Profile, RatedHardware
@@ -77,18 +78,24 @@ def fit_profile(recording: Recording, *, bootstraps: int = BOOTSTRAPS) -> Fitted
     groups, refused = _fit_all(fitted, everything, hardware, bootstraps)
     if not groups:
         raise FitError("no kernel has samples enough for a fit", hint="go on measuring: run with --resume")
-    profile = Profile(
+    kernels = Profile(
         name=gpu.name,
         title=gpu.title,
         fitted=last_day(recording),
         source=Source(source=f"capplan calibrate, {len(recording.samples)} samples", date=last_day(recording)),
         hardware=hardware,
         tables=tables_of([group.fit.fit for group in groups]),
-        engine_times={"torch": torch_times()},
         provenance=_provenance(recording.provenance),
     )
     wrong = tuple(sample for sample in recording.samples if sample.problem)
-    return FittedProfile(profile, gpu, groups, refused, wrong)
+    return with_times(FittedProfile(kernels, gpu, groups, refused, wrong), recording)
+
+
+def with_times(fitted: FittedProfile, recording: Recording) -> FittedProfile:
+    """The profile with the terms of whole steps, as far as the fitter's own stacks were run."""
+    plain = replace(fitted.profile, engine_times={"torch": torch_times()})
+    times = fitted_times(recording.samples, plain, fitted.gpu)
+    return replace(fitted, profile=replace(plain, engine_times={**plain.engine_times, **times}))
 
 
 def best_overlap(gpu: GpuSpec, groups: Sequence[SampleGroup]) -> RatedHardware:

@@ -81,9 +81,10 @@ def _until_time_is_up(
 ) -> Iterator[Planned]:
     """The cases that are still to be measured, as long as there is time."""
     begin = time.perf_counter()
+    reasons: dict[str, str] = {}
     before = sum(sample.spent for sample in recorder.samples if sample.kind == "kernel")
     for planned in plan_for(recorder, device, facts, minutes):
-        if recorder.has(sample_identity(planned.case)):
+        if recorder.has(sample_identity(planned.case)) or _is_missing(planned, device, reasons):
             continue
         done = sum(sample.kind == "kernel" for sample in recorder.samples)
         share = done / points if points else (before + time.perf_counter() - begin) / (60 * minutes)
@@ -91,6 +92,14 @@ def _until_time_is_up(
             return
         report(Progress(done, share, planned.case.identity))
         yield planned
+
+
+def _is_missing(planned: Planned, device: Device, reasons: dict[str, str]) -> bool:
+    """Whether a case cannot run here; asked once for each kernel and key, since asking may mean compiling."""
+    name = f"{planned.kernel.name} {sorted(planned.case.key.items())}"
+    if name not in reasons:
+        reasons[name] = planned.kernel.missing(device, planned.case)
+    return bool(reasons[name])
 
 
 def plan_for(recorder: Recorder, device: Device, facts: Mapping[str, str], minutes: float) -> Iterator[Planned]:

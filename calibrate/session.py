@@ -11,17 +11,18 @@ from calibrate.closed_loop import FindModel, catalog_model, closed_loop
 from calibrate.device_text import device_yaml
 from calibrate.files import Files, files_for, write_whole
 from calibrate.hardware import catalog_entry, last_day
-from calibrate.profile_fit import FittedProfile, fit_profile
+from calibrate.profile_fit import FittedProfile, fit_profile, with_times
 from calibrate.profiles import profile_yaml
 from calibrate.report import html, markdown, report_sections
 from calibrate.samples import Recording, Sample, read_samples, recording
+from calibrate.step_terms import own_spec
 from calibrate.torch_needed import require_scipy, require_torch
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.gpu_catalog import load_gpu, read_gpu
 from capplan.describe.model import ModelSpec
 from capplan.describe.profile import Profile, load_profile
 from capplan.describe.resolve import resolve_model
-from capplan.errors import NotFoundError
+from capplan.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from calibrate.device import Device
@@ -118,14 +119,15 @@ def calibrate_device(request: RunRequest, say: Say = lambda share, doing: None) 
         seed=request.seed,
         report=tell,
     )
+    specs = check_specs(device, request.check_models, request.models_dirs) if request.check else []
     say(1.0, "fitting")
     fitted = fit_profile(found)
-    skipped: tuple[str, ...] = ()
     if request.check:
-        specs = check_specs(device, request.check_models, request.models_dirs)
-        found, skipped = _checked(files, device, fitted.profile, fitted.gpu, specs, found, request.modes, say)
-    find = finder(check_specs(device, request.check_models, request.models_dirs), request.models_dirs)
-    return write_outcome(with_loop(fitted, found, find), found, files, skipped)
+        found = _with_own_stacks(files, device, found, request.modes, say)
+        fitted = with_times(fitted, found)
+    found, skipped = _checked(files, device, fitted.profile, fitted.gpu, specs, found, request.modes, say)
+    fitted = with_loop(fitted, found, finder(specs, request.models_dirs))
+    return write_outcome(fitted, found, files, skipped)
 
 
 def check_specs(device: Device, names: Sequence[str], models_dirs: Sequence[Path]) -> list[ModelSpec]:
@@ -141,6 +143,16 @@ def finder(specs: Sequence[ModelSpec], models_dirs: Sequence[Path]) -> FindModel
     known = {spec.name: spec for spec in specs}
     catalog = catalog_model(models_dirs)
     return lambda name: known.get(name) or catalog(name)
+
+
+def _with_own_stacks(files: Files, device: Device, found: Recording, modes: Sequence[str], say: Say) -> Recording:
+    """The samples with those of the stacks that the terms of whole steps are fitted to."""
+    from calibrate.check import run_own_stacks
+
+    wanted: Any = modes
+    with recording(files.samples, found.provenance, found.settings, resume=True) as recorder:
+        run_own_stacks(recorder, device, modes=wanted, report=lambda doing: say(1.0, f"running {doing}"))
+        return replace(found, samples=tuple(recorder.samples))
 
 
 def _checked(
@@ -171,18 +183,40 @@ def with_loop(fitted: FittedProfile, found: Recording, find: FindModel) -> Fitte
     return replace(fitted, profile=replace(fitted.profile, closed_loop=loop))
 
 
-def fit_file(samples: Path, out: Path | None, models_dirs: Sequence[Path] = ()) -> Outcome:
-    """Fit a file of samples again, without measuring anything; needs no torch.
+def fit_files(paths: Sequence[Path], out: Path | None, models_dirs: Sequence[Path] = ()) -> Outcome:
+    """Fit files of samples of one device again, without measuring anything; needs no torch.
+
+    The first file names the profile; further ones add what was measured apart, such as collectives.
 
     Raises:
         NotFoundError: no such file, or scipy is not there.
         InvalidFileError: not a file of samples, or the profile cannot be written.
     """
     require_scipy()
-    found = read_samples(samples)
+    found = merged([read_samples(path) for path in paths], paths)
     fitted = fit_profile(found)
-    files = files_for(out or _beside(samples), samples, fitted.gpu.name)
+    files = files_for(out or _beside(paths[0]), paths[0], fitted.gpu.name)
     return write_outcome(with_loop(fitted, found, catalog_model(models_dirs)), found, files, ())
+
+
+def merged(recordings: Sequence[Recording], paths: Sequence[Path]) -> Recording:
+    """The samples of several files together, each once.
+
+    Raises:
+        UsageError: the files are of different devices or versions of torch.
+    """
+    first = recordings[0]
+    samples: dict[str, Sample] = {}
+    for found, path in zip(recordings, paths, strict=True):
+        for name in ("device", "torch"):
+            if found.provenance.get(name) != first.provenance.get(name):
+                raise UsageError(
+                    f"{path} is of {name} {found.provenance.get(name)}, {paths[0]} of {first.provenance.get(name)}",
+                    where="calibrate fit",
+                    hint="fit the files of one device together",
+                )
+        samples.update((sample.identity, sample) for sample in found.samples)
+    return replace(first, samples=tuple(samples.values()))
 
 
 def _beside(samples: Path) -> Path | None:
@@ -243,7 +277,7 @@ def check_profile(
     device = open_device(device_name, threads=threads, clock=clock)
     gpu = gpu_of(profile, files)
     specs = check_specs(device, models, models_dirs)
-    kept = tuple(sample for sample in before.samples if sample.kind != "phase")
+    kept = tuple(sample for sample in before.samples if sample.kind != "phase" or own_spec(sample.name))
     fresh = Files(path, files.samples.with_name(f"{files.name}.check.jsonl"))
     fresh.samples.unlink(missing_ok=True)
     found, skipped = _checked(fresh, device, profile, gpu, specs, _empty(before, device), modes, say)
@@ -258,7 +292,6 @@ def check_profile(
 def _empty(before: Recording, device: Device) -> Recording:
     """A recording of this device without samples, which must be the profile's."""
     from calibrate.device import provenance
-    from capplan.errors import UsageError
 
     facts = provenance(device)
     for name in ("slug", "clock", "torch"):

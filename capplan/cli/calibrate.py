@@ -89,7 +89,7 @@ def run_command(
 @app.command("fit")
 @answers(calibration_view)
 def fit_command(
-    samples: Annotated[Path, typer.Argument(help="The samples of a run.")],
+    samples: Annotated[list[Path], typer.Argument(help="The samples of a run, and of collectives.")],
     out: Annotated[Path | None, typer.Option("--out", help="The profile: NAME.yaml [beside the samples].")] = None,
     models_dir: ModelsDir = [],
 ) -> Answer[CalibrationResult]:
