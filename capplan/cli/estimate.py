@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -53,6 +54,9 @@ def command(
         str | None, typer.Option("--draft-model", help="A model that drafts [the model's MTP layers].")
     ] = None,
     medusa_heads: Annotated[str, typer.Option("--medusa-heads", help="Medusa heads that draft instead.")] = "0",
+    probe: Annotated[
+        Path | None, typer.Option("--probe", help="CSV or a benchmark's result: points of this very server.")
+    ] = None,
     disaggregate: Annotated[
         str | None, typer.Option("--disaggregate", help="Pools of replicas: 2P4D prefills on 2, decodes on 4.")
     ] = None,
@@ -78,7 +82,7 @@ def command(
     )
     drafting = drafting_of(speculative_tokens, acceptance, draft_model, medusa_heads)
     pools = pools_of(disaggregate, kv_transfer_bandwidth)
-    return answered(found, load, drafting, pools)
+    return answered(found, load, drafting, pools, probe)
 
 
 def output_of(setting: Setting, text: str | None) -> Lengths | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from capplan.errors import UnsupportedError, UsageError
@@ -79,13 +80,14 @@ def answered(
     load: LoadRequest,
     drafting: DraftRequest | None = None,
     pools: PoolsRequest | None = None,
+    probe: Path | None = None,
 ) -> Answer[EstimateResult] | Answer[EncodeResult]:
     """`capplan.estimate` where tokens come out, `encode` where none do: an encoder, or no output asked of a decoder."""
     if not is_encoder(setting.spec) and load.osl:
-        return estimate_of(setting, load, drafting, pools)
-    if drafting is not None or pools is not None:
-        flag = "--speculative-tokens" if drafting is not None else "--disaggregate"
-        raise UsageError("a server that only reads decodes nothing", where=flag)
+        return estimate_of(setting, load, drafting, pools, probe)
+    for flag, given in (("--speculative-tokens", drafting), ("--disaggregate", pools), ("--probe", probe)):
+        if given is not None:
+            raise UsageError("a server that only reads decodes nothing", where=flag)
     return encode_of(setting, load)
 
 

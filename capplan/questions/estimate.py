@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from capplan.errors import UnsupportedError
 from capplan.questions.answer import Answer, Explained, Provenance
 from capplan.questions.drafting import DraftRequest, Drafts, drafting_replica, resolve_drafts
 from capplan.questions.pools import PoolsRequest, resolve_pools
+from capplan.questions.probes import probes_of, read_points
 from capplan.questions.setting import Setting, SettingOptions, resolve_setting
 from capplan.questions.setting_memory import fitting_budget
 from capplan.serving.disaggregation import Pools
+from capplan.serving.forecast import Forecast, carried_spread
 from capplan.serving.open_loop import breaking_rate, saturation, serve, share_within, ttft_percentile
+from capplan.serving.probe import corrected
 from capplan.serving.replica import EngineSettings, Replica
 from capplan.serving.speculation import SpeculativeReplica, gain
 from capplan.serving.spread import Interval, tpot_interval, ttft_interval
@@ -155,6 +159,7 @@ def estimate(
     load: LoadRequest,
     drafting: DraftRequest | None = None,
     pools: PoolsRequest | None = None,
+    probe: Path | None = None,
     **options: Unpack[SettingOptions],
 ) -> Answer[EstimateResult]:
     """TTFT, TPOT and throughput of a server in steady state; see `capplan.serving.steady_state` for the equations.
@@ -165,17 +170,22 @@ def estimate(
         load: what clients ask.
         drafting: how the server drafts; None: it does not.
         pools: replicas that only prefill and replicas that only decode; None: one replica does both.
+        probe: a file of measurements of this server, which correct the level and narrow the intervals.
         options: the deployment, as for `resolve_setting`.
 
     Raises:
         CapplanError: something that does not exist, does not fit, or that no profile stands for.
     """
     setting = resolve_setting(model, gpu, **options)
-    return estimate_of(setting, load, drafting, pools)
+    return estimate_of(setting, load, drafting, pools, probe)
 
 
 def estimate_of(
-    setting: Setting, load: LoadRequest, drafting: DraftRequest | None = None, pools: PoolsRequest | None = None
+    setting: Setting,
+    load: LoadRequest,
+    drafting: DraftRequest | None = None,
+    pools: PoolsRequest | None = None,
+    probe: Path | None = None,
 ) -> Answer[EstimateResult]:
     """`estimate` for a setting that is resolved already."""
     if not setting.corrected:
@@ -192,8 +202,9 @@ def estimate_of(
         notes = (*notes, way)
         tokens = tokens * pools.decode if tokens is not None else None
     workload = load.workload()
-    point = serve(server, workload)
-    result = _result(server, workload, load, point, tokens)
+    forecast = _forecast(server, workload, probe)
+    point = forecast.point
+    result = _result(server, workload, load, forecast, tokens)
     warnings = list(setting.warnings)
     if point.queued:
         warnings.append(
@@ -206,7 +217,13 @@ def estimate_of(
         figures = dict.fromkeys(FIGURES, "extrapolated")
     return Answer(
         command="estimate",
-        inputs={**setting.inputs, **vars(load), **_drafting_inputs(drafts), **_pools_inputs(setting, pools)},
+        inputs={
+            **setting.inputs,
+            **vars(load),
+            **_drafting_inputs(drafts),
+            **_pools_inputs(setting, pools),
+            "probe": str(probe) if probe else None,
+        },
         result=result,
         explanation=tuple(_explain(server, workload, point)),
         assumptions=(*setting.assumptions, *notes, *(drafts.notes if drafts else ())),
@@ -236,12 +253,25 @@ def served_replica(
     return replica, budget.notes, tokens * setting.sharding.dp
 
 
+def _forecast(server: ReplicaServer | Pools, workload: Workload, probe: Path | None) -> Forecast:
+    """The operating point with its intervals, at the level of the user's own measurements where there are some."""
+    point = serve(server, workload)
+    times, carried = server.replica.machine.times, carried_spread(server.replica)
+    found = Forecast(point, ttft_interval(point.ttft, times, carried), tpot_interval(point.tpot, times, carried))
+    if probe is None:
+        return found
+    clients = workload.concurrency or point.request_rate * point.e2e
+    found = corrected(found, probes_of(server, read_points(probe)), workload.isl, workload.osl, clients)
+    if workload.request_rate is None:
+        return found
+    rates = {name: getattr(point, name) for name in ("request_rate", "output_rate", "input_rate")}
+    return replace(found, point=replace(found.point, **rates))
+
+
 def _result(
-    server: ReplicaServer | Pools, workload: Workload, load: LoadRequest, point: OperatingPoint, tokens: int | None
+    server: ReplicaServer | Pools, workload: Workload, load: LoadRequest, forecast: Forecast, tokens: int | None
 ) -> EstimateResult:
-    times, kernels = server.replica.machine.times, server.replica.machine.kernels
-    carried = kernels.carried_error("gemm") if kernels is not None else None
-    ttft, tpot = ttft_interval(point.ttft, times, carried), tpot_interval(point.tpot, times, carried)
+    point, ttft, tpot = forecast.point, forecast.ttft, forecast.tpot
     rest = max(workload.osl - 1, 0)
     e2e = Interval(ttft.low + rest * tpot.low, ttft.high + rest * tpot.high)
     rates = e2e.inverse(point.request_rate * point.e2e)
