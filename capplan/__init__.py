@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from capplan.questions.models import show_model as show_model
     from capplan.questions.models import validate_models as validate_models
     from capplan.questions.prefill import prefill as prefill
+    from capplan.questions.plan import plan as plan
     from capplan.questions.prices import price_import as price_import
     from capplan.questions.prices import price_list as price_list
     from capplan.questions.prices import price_show as price_show
@@ -52,6 +53,7 @@ _PUBLIC = {
     "kv": "kv",
     "kv_table": "kv",
     "list_models": "models",
+    "plan": "plan",
     "prefill": "prefill",
     "price_import": "prices",
     "price_list": "prices",

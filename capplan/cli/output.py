@@ -120,6 +120,9 @@ def print_answer(answer: Answer[Any], looks: Looks, options: OutputOptions) -> N
     from capplan.report import tables
 
     shown = looks.view(answer)
+    if shown.verbatim:
+        write(shown.verbatim)
+        return
     if options.explain and answer.explanation:
         from capplan.report.explain import explanation_table
 

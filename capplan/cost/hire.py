@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 
 from capplan.cost.price_table import Commitment, Price
-from capplan.cost.prices import offered_prices, price_warnings
+from capplan.cost.prices import best_kept, find_prices, offered_prices, price_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,8 @@ class HireBook:
     ) -> None:
         self._price, self._hardware_dirs = price, hardware_dirs
         self._provider, self._commitment, self._region, self._on = provider, commitment, region, on
-        self._offers: dict[tuple[str, int], list[Price]] = {}
+        self._found: dict[str, list[Price]] = {}
+        self._hires: dict[tuple[str, int, int], list[Hire]] = {}
 
     def hires(self, gpu: str, gpus_per_replica: int, same_host: int = 1) -> list[Hire]:
         """Every offer under replicas of a size.
@@ -111,18 +112,16 @@ class HireBook:
         """
         if self._price is not None:
             return [Hire.at(self._price, gpus_per_replica)]
-        key = (gpu, same_host)
-        if key not in self._offers:
-            self._offers[key] = offered_prices(
-                gpu,
-                self._provider,
-                self._commitment,
-                self._region,
-                self._on,
-                same_host=same_host,
-                hardware_dirs=self._hardware_dirs,
-            )
-        return [Hire.of(price, gpus_per_replica) for price in self._offers[key]]
+        key = (gpu, gpus_per_replica, same_host)
+        if key not in self._hires:
+            terms = (self._provider, self._commitment, self._region, self._on)
+            if gpu not in self._found:
+                self._found[gpu] = find_prices(gpu, *terms, hardware_dirs=self._hardware_dirs)
+            kept = best_kept(self._found[gpu], same_host, self._on)
+            if not kept:
+                kept = offered_prices(gpu, *terms, same_host=same_host, hardware_dirs=self._hardware_dirs)
+            self._hires[key] = [Hire.of(price, gpus_per_replica) for price in kept]
+        return self._hires[key]
 
     def cheapest(self, gpu: str, gpus_per_replica: int, replicas: int = 1, same_host: int = 1) -> Hire:
         """The cheapest whole instances for so many replicas; of equal ones the first by provider and instance.

@@ -170,15 +170,18 @@ def offered_prices(
     Raises:
         NotFoundError: no such GPU, or no price that fits; the hint names what there is.
     """
-    prices = [
-        price
-        for price in find_prices(gpu, provider, commitment, region, on, hardware_dirs=hardware_dirs)
-        if price.offered and (not price.instance or price.gpus_per_instance >= same_host)
-    ]
-    for better in (lambda price: price.exact_gpu, lambda price: not is_stale(price, on)):
-        prices = [price for price in prices if better(price)] or prices
+    found = find_prices(gpu, provider, commitment, region, on, hardware_dirs=hardware_dirs)
+    prices = best_kept(found, same_host, on)
     if not prices:
         raise _no_price(gpu, provider, commitment, region, on, hardware_dirs)
+    return prices
+
+
+def best_kept(found: Sequence[Price], same_host: int, on: datetime.date | None = None) -> list[Price]:
+    """Of prices of one GPU those that count; see `offered_prices`."""
+    prices = [p for p in found if p.offered and (not p.instance or p.gpus_per_instance >= same_host)]
+    for better in (lambda price: price.exact_gpu, lambda price: not is_stale(price, on)):
+        prices = [price for price in prices if better(price)] or prices
     return prices
 
 

@@ -12,9 +12,9 @@ With n chunks of a prompt, each joining a decode step, and x = n·(B - 1)/O,
     TPOT = S + (B - 1)/O · (Σ joined - n·S)  ≥  S·(1 - x) + (B - 1)/O · σ·(n·C_d + C_p)        for x < 1
                                              ≥  max(S, σ·(C_d + C_p/n))                        for x ≥ 1
 
-where C is arithmetic alone. Queueing for prefill falls as tokens slow down, and is left out of TTFT. A request rate
-that follows from least times is the most there can be. Times are those at the bad end of the predictions' interval, as
-limits are held there.
+where C are the operators' times without their weights, which grow by as much with each token. Queueing for prefill
+falls as tokens slow down, and is left out of TTFT. A request rate that follows from least times is the most there can
+be. Times are those at the bad end of the predictions' interval, as limits are held there.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class StepWork:
         math: the format that it multiplies in; empty: it does not.
         flops: FLOPs of all calls.
         moved: bytes of all calls, everything once.
+        weights: of them those of weights.
         required: of them those that cannot stay on the chip.
         sent: bytes that leave a rank.
         calls: how often it runs.
@@ -74,6 +75,7 @@ class StepWork:
     math: tuple[str, ...]
     flops: Real
     moved: Real
+    weights: Real
     required: Real
     sent: Real
     calls: Real
@@ -120,13 +122,13 @@ class LeastTime:
     Args:
         kernels: by the operators one after the other.
         whole: by the sums over all of them.
-        arithmetic: arithmetic alone, at fitted efficiencies.
+        added: of the operators without their weights: what a token adds, if other tokens have read those already.
         peak: arithmetic alone, at the datasheet's rate.
     """
 
     kernels: Real
     whole: Real
-    arithmetic: Real
+    added: Real
     peak: Real
 
 
@@ -162,6 +164,7 @@ def _matrices(work: Ledger, width: int) -> StepWork:
         tuple("" if _none(o.flops) else o.activation_format for o in operators),
         rows([operator.flops * operator.count for operator in operators]),
         rows([part.total * count for part, count in zip(traffic, counts, strict=True)]),
+        rows([part.weights * count for part, count in zip(traffic, counts, strict=True)]),
         rows([(t.weights + t.kv + t.state) * n for t, n in zip(traffic, counts, strict=True)]),
         rows([sent_bytes(o.shape) * o.count if isinstance(o.shape, Message) else 0.0 for o in operators]),
         rows(counts),
@@ -194,7 +197,7 @@ def bound_of(work: Work, machine: Machine, budget: int, isl: float, osl: float, 
     others = (BATCHES - 1) / osl
     if times.prefill_joins_decode:
         chunks = np.ceil(work.prompt / np.maximum(1, budget - BATCHES))
-        joined = share * (chunks * decode.arithmetic + prompt.arithmetic)
+        joined = share * (chunks * decode.added + prompt.added)
         crowded = others * chunks
         apart = decode.kernels * (1 - crowded) + others * joined
         tokens = np.where(crowded < 1, apart, joined / chunks)
@@ -215,12 +218,13 @@ def least_time(work: StepWork, machine: Machine) -> LeastTime:
     """The least seconds of a step; see the module."""
     gpu, times = machine.gpu, machine.times
     rates = np.array([math_rate(gpu, name) if name else np.inf for name in work.math])[:, None]
-    fitted = np.array([_efficiency(machine.kernels, kind, form) for kind, form, _ in work.laws])[:, None]
-    launches = np.array([_launch(machine, kind, name) for kind, _, name in work.laws])[:, None]
+    fitted, launches = _constants(Same(machine), work.laws)
     peak, memory = work.flops / rates, work.moved / gpu.memory.bandwidth
     link = work.sent / link_rate(gpu) if knows_links(gpu) else np.zeros_like(work.sent)
     arithmetic = peak / fitted
     alone = np.maximum(np.maximum(arithmetic, memory), np.maximum(link, launches * work.calls))
+    light = (work.moved - work.weights) / gpu.memory.bandwidth
+    added = np.maximum(np.maximum(arithmetic, light), link).sum(axis=0)
     required = work.required / gpu.memory.bandwidth
     whole: Any = 0.0
     for stage in np.unique(work.stages):
@@ -228,7 +232,16 @@ def least_time(work: StepWork, machine: Machine) -> LeastTime:
         sums = [matrix[rows].sum(axis=0) for matrix in (peak, required, link)]
         whole = whole + np.maximum.reduce(sums)
     share = times.kernel_share
-    return LeastTime(share * alone.sum(axis=0), whole, arithmetic.sum(axis=0), peak.sum(axis=0))
+    return LeastTime(share * alone.sum(axis=0), whole, added, peak.sum(axis=0))
+
+
+@lru_cache(maxsize=1024)
+def _constants(key: Same[Machine], laws: tuple[tuple[str, str, str], ...]) -> tuple[Real, Real]:
+    """The best efficiency of arithmetic and the least launch of each operator, as columns."""
+    machine = key.value
+    fitted = np.array([_efficiency(machine.kernels, kind, form) for kind, form, _ in laws])[:, None]
+    launches = np.array([_launch(machine, kind, name) for kind, _, name in laws])[:, None]
+    return fitted, launches
 
 
 def _efficiency(kernels: KernelProfile | None, kind: str, form: str) -> float:

@@ -77,11 +77,16 @@ class Command:
         words: the program and what stands before the options.
         options: names with values; None for flags.
         config: keys and values of the YAML file that the command reads beside them; dotted names nest.
+        per_host: further options of each host where a replica has several; ``{rank}`` is the host's number and
+            ``{leader}`` the first one's address.
+        follower: further flags of every host but the first.
     """
 
     words: tuple[str, ...]
     options: Options
     config: tuple[tuple[str, str | int | float | bool], ...] = ()
+    per_host: Options = ()
+    follower: Options = ()
 
     @property
     def arguments(self) -> list[str]:
@@ -107,13 +112,13 @@ def launch_command(launch: Launch) -> Command:
 
 
 def vllm_command(launch: Launch) -> Command:
-    """``vllm serve``; hosts beyond the first are joined by Ray."""
+    """``vllm serve``, on every host of a replica with its number."""
     options: list[tuple[str, str | None]] = [
         ("--tensor-parallel-size", str(launch.tp)),
         *_where(launch.pp > 1, "--pipeline-parallel-size", launch.pp),
         *_where(launch.dp > 1, "--data-parallel-size", launch.dp),
         *([("--enable-expert-parallel", None)] if launch.ep else []),
-        *_where(launch.nodes > 1, "--distributed-executor-backend", "ray"),
+        *_where(launch.nodes > 1, "--nnodes", launch.nodes),
         ("--max-model-len", str(launch.max_model_len)),
         ("--max-num-seqs", str(launch.max_num_seqs)),
         ("--max-num-batched-tokens", str(launch.max_num_batched_tokens)),
@@ -121,11 +126,19 @@ def vllm_command(launch: Launch) -> Command:
         *_where(launch.kv is not None, "--kv-cache-dtype", launch.kv),
         *_where(launch.quantization is not None, "--quantization", launch.quantization),
     ]
-    return Command(("vllm", "serve", launch.model), tuple(options))
+    per_host: Options = (("--node-rank", "{rank}"), ("--master-addr", "{leader}"))
+    several = launch.nodes > 1
+    follower: Options = (("--headless", None),)
+    return Command(
+        ("vllm", "serve", launch.model),
+        tuple(options),
+        per_host=per_host if several else (),
+        follower=follower if several else (),
+    )
 
 
 def sglang_command(launch: Launch) -> Command:
-    """``python -m sglang.launch_server``; hosts beyond the first are numbered."""
+    """``python -m sglang.launch_server``, on every host of a replica with its number."""
     ranks = launch.tp * launch.dp
     options: list[tuple[str, str | None]] = [
         ("--model-path", launch.model),
@@ -141,11 +154,13 @@ def sglang_command(launch: Launch) -> Command:
         *_where(launch.kv is not None, "--kv-cache-dtype", launch.kv),
         *_where(launch.quantization is not None, "--quantization", launch.quantization),
     ]
-    return Command(("python", "-m", "sglang.launch_server"), tuple(options))
+    per_host: Options = (("--node-rank", "{rank}"), ("--dist-init-addr", "{leader}:20000"))
+    words = ("python", "-m", "sglang.launch_server")
+    return Command(words, tuple(options), per_host=per_host if launch.nodes > 1 else ())
 
 
 def trtllm_command(launch: Launch) -> Command:
-    """``trtllm-serve``, with what has no option in a YAML file beside it."""
+    """``trtllm-serve``, with what has no option in a YAML file beside it; several hosts are joined by MPI."""
     ranks = launch.tp * launch.dp
     options: list[tuple[str, str | None]] = [
         ("--tp_size", str(ranks)),
@@ -165,7 +180,10 @@ def trtllm_command(launch: Launch) -> Command:
         config.append(("enable_attention_dp", True))
     if config:
         options.append(("--config", "trtllm.yaml"))
-    return Command(("trtllm-serve", launch.model), tuple(options), tuple(config))
+    words: tuple[str, ...] = ("trtllm-serve", launch.model)
+    if launch.nodes > 1:
+        words = ("mpirun", "-n", str(launch.gpus), "trtllm-llmapi-launch", *words)
+    return Command(words, tuple(options), tuple(config))
 
 
 def _where(condition: bool, name: str, value: object) -> list[tuple[str, str | None]]:

@@ -42,23 +42,36 @@ class BestFirst(Generic[T]):
         items: where to start.
         refine: a tighter item, or None where it turns out impossible.
         per_family: items wanted of each family.
+        worth: whether an item is still wanted, once there is a first one; None: all are.
     """
 
-    def __init__(self, items: Iterable[T], refine: Callable[[T], T | None], per_family: int) -> None:
+    def __init__(
+        self,
+        items: Iterable[T],
+        refine: Callable[[T], T | None],
+        per_family: int,
+        worth: Callable[[T, T], bool] | None = None,
+    ) -> None:
         self._heap = [(item.key, place, item) for place, item in enumerate(items)]
         heapify(self._heap)
         self._refine, self._per_family = refine, per_family
         self._found: Counter[str] = Counter()
+        self._worth = worth
+        self._first: T | None = None
         self.refined = 0
 
     def __iter__(self) -> Iterator[T]:
         """Solved items, best first."""
         while self._heap:
-            _, place, item = heappop(self._heap)
+            _, place, item = self._heap[0]
+            if self._worth is not None and self._first is not None and not self._worth(item, self._first):
+                return
+            heappop(self._heap)
             if self._found[item.family] >= self._per_family:
                 continue
             if item.solved:
                 self._found[item.family] += 1
+                self._first = self._first or item
                 yield item
                 continue
             better = self._refine(item)

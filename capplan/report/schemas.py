@@ -26,6 +26,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "models show": ("models:ModelDetail",),
     "models import": ("models:ModelDetail",),
     "models validate": ("checks:FileChecks",),
+    "plan": ("plan_result:PlanResult",),
     "cost": ("cost:CostResult",),
     "prices list": ("prices:PriceList",),
     "prices show": ("prices:PriceSheet",),

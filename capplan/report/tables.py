@@ -83,6 +83,8 @@ class View:
 
     headline: str
     sections: Sequence[Section] = field(default_factory=tuple)
+    verbatim: str = ""
+    """A text that is printed as it is, instead of everything else."""
 
     @property
     def main(self) -> Table | None:

@@ -1,0 +1,105 @@
+"""What a search looks up once and shares between options: devices under engines, formats, the work of steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from capplan.describe.deployment import Deployment, Parallel
+from capplan.describe.gpu import GpuSpec
+from capplan.identity import Same
+from capplan.planner.bounds import Work, work_of
+from capplan.planner.capacity import Lengths
+from capplan.questions.plan_option import Option
+from capplan.questions.plan_request import Folders
+from capplan.questions.setting import Setting, resolve_setting
+from capplan.timing.machine import Machine, machine_for
+from capplan.work.deployed import deployment_formats
+from capplan.work.formats import MATH_FORMATS, Formats
+from capplan.work.sharding import Sharding, check_sharding
+
+
+class Lookup:
+    """One search's memory.
+
+    Args:
+        lengths: of the requests.
+        folders: where descriptions are looked for.
+    """
+
+    def __init__(self, lengths: Lengths, folders: Folders) -> None:
+        self._lengths, self._folders = lengths, folders
+        self._machines: dict[tuple[Same[GpuSpec], str], Machine] = {}
+        self._formats: dict[Any, Formats] = {}
+        self._work: dict[Any, Work] = {}
+
+    def machine(self, gpu: GpuSpec, engine: str) -> Machine:
+        """A device under an engine."""
+        key = (Same(gpu), engine)
+        if key not in self._machines:
+            self._machines[key] = machine_for(gpu, engine, profile_dirs=tuple(self._folders.profiles))
+        return self._machines[key]
+
+    def formats(self, option: Option) -> Formats:
+        """The number formats of an option."""
+        math = frozenset(name for name in MATH_FORMATS if option.gpu.dense_rate(name) is not None)
+        key = (Same(option.format), option.kv, math)
+        if key not in self._formats:
+            self._formats[key] = deployment_formats(option.format.spec, deployment_of(option), math)
+        return self._formats[key]
+
+    def work(self, option: Option) -> Work:
+        """The work of the load's steps, counted once for options that ask for the same.
+
+        Raises:
+            UsageError: a division that no engine can run.
+        """
+        formats = self.formats(option)
+        key = (Same(option.format), formats.kv_name, formats.math, option.shape)
+        if key not in self._work:
+            sharding, lengths = sharding_of(option), self._lengths
+            check_sharding(option.format.spec, sharding)
+            spec = option.format.spec
+            self._work[key] = work_of(spec, sharding, formats, lengths.isl, lengths.osl, lengths.hit)
+        return self._work[key]
+
+    def setting(self, option: Option) -> Setting:
+        """Everything of an option."""
+        shape, folders = option.shape, self._folders
+        setting = resolve_setting(
+            option.format.spec,
+            option.gpu,
+            engine=option.engine,
+            tensor_parallel_size=shape.tp,
+            pipeline_parallel_size=shape.pp,
+            data_parallel_size=shape.dp,
+            enable_expert_parallel=shape.ep,
+            weight_dtype=option.format.weight_dtype,
+            kv_cache_dtype=option.kv,
+            max_num_batched_tokens=option.budget,
+            profiles_dirs=folders.profiles,
+        )
+        return replace(setting, formats=self.formats(option), machine=self.machine(option.gpu, option.engine))
+
+
+def deployment_of(option: Option) -> Deployment:
+    """An option as a deployment."""
+    engine: Any = option.engine
+    return Deployment(
+        engine=engine,
+        parallel=parallel_of(option),
+        weight_dtype=option.format.weight_dtype,
+        kv_cache_dtype=option.kv,
+        max_num_batched_tokens=option.budget,
+    )
+
+
+def parallel_of(option: Option) -> Parallel:
+    """The parallel sizes of an option."""
+    shape = option.shape
+    return Parallel(tp=shape.tp, pp=shape.pp, dp=shape.dp, ep=shape.tp * shape.dp if shape.ep else 1)
+
+
+def sharding_of(option: Option) -> Sharding:
+    """The same for the ledger."""
+    return Sharding.of(parallel_of(option))

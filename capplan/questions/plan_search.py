@@ -1,0 +1,290 @@
+"""The search behind ``plan``: each option is asked ever dearer questions, and only while it could still win.
+
+    what does one replica cost?          a price and a division
+    what does the roofline allow?        the work of two steps, counted once for all devices, over rates
+    does it fit?                         the memory budget of every stage, exactly
+    how much does it take in time?       the laws of measured kernels, at many loads at once
+
+The first two give lower bounds of the cost; see `capplan.planner.search` for why the first plan that comes out is the
+cheapest there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+
+from capplan.cost.hire import Hire, HireBook
+from capplan.describe.catalog import list_entries
+from capplan.describe.gpu import GpuSpec
+from capplan.describe.gpu_catalog import load_gpu, read_gpu
+from capplan.errors import NotFoundError, UnsupportedError, UsageError
+from capplan.planner.bounds import Bound, best_rate, bound_of, most_in_time
+from capplan.planner.capacity import Capacity, find_capacity, most_clients, narrowed, slowdown
+from capplan.planner.rejections import Rejections
+from capplan.planner.search import BestFirst
+from capplan.planner.space import Traits, shapes
+from capplan.planner.step_memory import RememberingReplica, StepMemory
+from capplan.questions.plan_formats import FormatChoice, format_choices
+from capplan.questions.plan_lookup import Lookup
+from capplan.questions.plan_option import Candidate, Option
+from capplan.questions.plan_request import PlanRequest
+from capplan.questions.setting_memory import replica_with, setting_budget
+
+DEARER = 3
+"""Plans that cost more than this many times the cheapest are not worked out."""
+
+
+class DoesNotFitError(Exception):
+    """An option lacks memory.
+
+    Args:
+        reason: in words.
+        missing: bytes on a rank.
+    """
+
+    def __init__(self, reason: str, missing: int) -> None:
+        super().__init__(reason)
+        self.reason, self.missing = reason, missing
+
+
+@dataclass
+class PlanSearch:
+    """One search; it keeps what several options share.
+
+    Args:
+        request: what is asked.
+        formats: formats of the weights.
+        rejections: why options fell out.
+    """
+
+    request: PlanRequest
+    formats: list[FormatChoice]
+    rejections: Rejections
+
+    def __post_init__(self) -> None:
+        pricing, folders = self.request.pricing, self.request.folders
+        self._book = HireBook(
+            pricing.price_per_gpu_hour,
+            pricing.provider,
+            pricing.commitment,
+            pricing.region,
+            pricing.on,
+            folders.hardware,
+        )
+        self._lookup = Lookup(self.request.lengths, folders)
+        self._memory = StepMemory()
+        self.options_tried = self.measured = 0
+
+    @classmethod
+    def of(cls, request: PlanRequest) -> PlanSearch:
+        """A search with its formats looked up.
+
+        Raises:
+            CapplanError: no such model, format or device.
+        """
+        return cls(request, format_choices(request.model, request.weight_formats, request.folders), Rejections())
+
+    def devices(self) -> list[GpuSpec]:
+        """The devices asked for, or every one of the catalog.
+
+        Raises:
+            NotFoundError: one that is not there.
+        """
+        folders = self.request.folders.hardware
+        if self.request.gpus:
+            return [load_gpu(name, folders) for name in dict.fromkeys(self.request.gpus)]
+        return [read_gpu(path) for path in list_entries("hardware", folders)]
+
+    def options(self) -> Iterator[Option]:
+        """Everything that could be built of them."""
+        request = self.request
+        for gpu in self.devices():
+            most = request.max_nodes * (gpu.gpus_per_node or 1)
+            for form in self.formats:
+                if not form.runs_on(gpu):
+                    self.rejections.add(f"no units for {form.label}", gpu.name)
+                    continue
+                for shape in shapes(Traits.of(form.spec), gpu, most):
+                    for engine in request.engines:
+                        for kv in self._kv_formats(gpu):
+                            for budget in request.token_budgets:
+                                self.options_tried += 1
+                                yield Option(gpu, engine, form, kv, shape, budget)
+
+    def _kv_formats(self, gpu: GpuSpec) -> list[str]:
+        """The cache's formats that the device has units for."""
+        return [kv for kv in self.request.kv_formats if not kv.startswith("fp8") or gpu.dense_rate("fp8") is not None]
+
+    def plans(self, per_family: int) -> Iterator[Candidate]:
+        """Plans, the cheapest first, at most so many of each device, and none at more than `DEARER` times the best."""
+        self.search = BestFirst(
+            self._starts(), self.refine, per_family, lambda item, best: item.cost <= DEARER * best.cost
+        )
+        yield from self.search
+
+    def exhaustive(self) -> list[Candidate]:
+        """Every plan, each worked out to the end: the oracle of the search."""
+        found = []
+        for start in self._starts():
+            item: Candidate | None = start
+            while item is not None and not item.solved:
+                item = self.refine(item)
+            found += [item] if item is not None else []
+        return sorted(found, key=lambda item: item.key)
+
+    def _starts(self) -> list[Candidate]:
+        """Every option at the price of one replica; devices that cannot be had, or of which nothing is known, apart."""
+        starts: list[Candidate] = []
+        unknown: set[str] = set()
+        for option in self.options():
+            name = option.gpu.name
+            if name in unknown:
+                continue
+            try:
+                hire = self._hire(option, 1 + self.request.spare_replicas)
+            except NotFoundError:
+                unknown.add(name)
+                self.rejections.add("no price", name)
+                continue
+            if self._lookup.machine(option.gpu, option.engine).kernels is None:
+                unknown.add(name)
+                self.rejections.add("no measured profile", name)
+                continue
+            reason = _unlaunchable(option)
+            if reason:
+                self.rejections.add(reason, option.label)
+                continue
+            cost = hire.usd_per_hour(1 + self.request.spare_replicas)
+            starts.append(Candidate(option, "priced", cost, hire=hire))
+        return starts
+
+    def _hire(self, option: Option, replicas: int) -> Hire:
+        shape, gpu = option.shape, option.gpu
+        return self._book.cheapest(gpu.name, shape.gpus, replicas, min(shape.gpus, gpu.gpus_per_node or 1))
+
+    def refine(self, item: Candidate) -> Candidate | None:
+        """The next question; None where its answer ends the option."""
+        try:
+            if item.stage == "priced":
+                return self._bounded(item)
+            if item.stage == "bounded":
+                return self._fitted(item)
+            return self._measured(item)
+        except DoesNotFitError as error:
+            self.rejections.add("does not fit", item.option.label, error.reason, error.missing)
+        except (UsageError, UnsupportedError) as error:
+            self.rejections.add("cannot be run", item.option.label, error.message)
+        return None
+
+    def _bounded(self, item: Candidate) -> Candidate | None:
+        option = item.option
+        lacking = option.format.bytes // option.shape.gpus - option.gpu.engine_memory
+        if lacking > 0:
+            raise DoesNotFitError("the weights alone are too large", lacking)
+        machine, lengths = self._lookup.machine(option.gpu, option.engine), self.request.lengths
+        work, widening = self._lookup.work(option), self.request.limits.widening
+        bound = bound_of(work, machine, option.budget, lengths.isl, lengths.osl, widening)
+        return self._priced(replace(item, stage="bounded", bound=bound), bound, 1 << 30)
+
+    def _priced(self, item: Candidate, bound: Bound, most: int) -> Candidate | None:
+        """The cost, at least, of a server that is as fast as its roofline and runs so many sequences at most."""
+        request, groups = self.request, item.option.shape.dp
+        rate = best_rate(bound, ttft=request.ttft, tpot=request.tpot, most=most) * groups
+        if not rate:
+            self._too_slow(item, bound)
+            return None
+        if request.request_rate is not None:
+            replicas = ceil(request.request_rate / rate)
+        else:
+            clients = most_in_time(bound, ttft=request.ttft, tpot=request.tpot, most=most) * groups
+            replicas = ceil((request.concurrency or 0) / clients)
+        return self._with_replicas(replace(item, seconds=float(bound.tpot[0])), replicas)
+
+    def _too_slow(self, item: Candidate, bound: Bound) -> None:
+        request = self.request
+        if request.tpot is not None and bound.tpot[0] > request.tpot:
+            reason = f"TPOT is {1e3 * bound.tpot[0]:.3g} ms at least, by the roofline"
+            self.rejections.add("too slow a token", item.option.label, reason, bound.tpot[0] / request.tpot - 1)
+        elif request.ttft is not None:
+            reason = f"TTFT is {1e3 * bound.ttft[0]:.3g} ms at least, by the roofline"
+            self.rejections.add("too late a first token", item.option.label, reason, bound.ttft[0] / request.ttft - 1)
+
+    def _with_replicas(self, item: Candidate, replicas: int) -> Candidate | None:
+        """The item at the price of so many replicas; None where that is above the cap."""
+        hired = replicas + self.request.spare_replicas
+        hire = self._hire(item.option, hired)
+        cost, cap = hire.usd_per_hour(hired), self.request.price_cap
+        if cap is not None and cost > Fraction(cap):
+            over = float(cost / Fraction(cap) - 1)
+            reason = f"${float(cost):,.2f} an hour at least"
+            self.rejections.add("above the price cap", item.option.label, reason, over)
+            return None
+        return replace(item, cost=cost, replicas=replicas, hire=hire)
+
+    def _fitted(self, item: Candidate) -> Candidate | None:
+        assert item.bound is not None
+        setting = self._lookup.setting(item.option)
+        budget = setting_budget(setting, ceil(self.request.isl + self.request.osl), self.request.max_num_seqs)
+        if not budget.fits:
+            worst = max(budget.shortages, key=lambda shortage: shortage.bytes)
+            raise DoesNotFitError(worst.reason, worst.bytes)
+        server = RememberingReplica.of(replica_with(setting, budget), self._memory)
+        fitted = replace(item, stage="fitted", setting=setting, budget=budget, replica=server)
+        return self._priced(fitted, item.bound, most_clients(server, self.request.lengths))
+
+    def _measured(self, item: Candidate) -> Candidate | None:
+        request, server = self.request, item.replica
+        assert server is not None
+        self.measured += item.capacity is None
+        if item.capacity is None:
+            capacity = find_capacity(server, request.lengths, request.limits)
+        else:
+            capacity = narrowed(item.capacity, server, request.lengths, request.limits)
+        if capacity.best is None:
+            self._too_late(item, capacity)
+            return None
+        least, most = self._replicas(capacity)
+        item = replace(item, capacity=capacity)
+        if least == most or capacity.exact:
+            return self._with_replicas(replace(item, stage="solved"), most)
+        return self._with_replicas(item, least)
+
+    def _replicas(self, capacity: Capacity) -> tuple[int, int]:
+        """Replicas for the load: as few as the gap in what is known allows, and enough in any case."""
+        request = self.request
+        if request.request_rate is not None:
+            return ceil(request.request_rate / capacity.most_rate), ceil(request.request_rate / capacity.sure_rate)
+        clients, groups = request.concurrency or 0.0, capacity.rungs.groups
+        most = max(capacity.clients, capacity.above - 1)
+        return ceil(clients / (most * groups)), ceil(clients / (capacity.clients * groups))
+
+    def _too_late(self, item: Candidate, capacity: Capacity) -> None:
+        rungs, request = capacity.rungs, self.request
+        ttft, tpot = float(rungs.ttft[0]), float(rungs.tpot[0])
+        assert item.replica is not None
+        slow_first, slow_token = slowdown(item.replica.machine, request.limits.widening)
+        if rungs.late[0] & 2 and request.tpot is not None:
+            bad = tpot * slow_token
+            reason = f"TPOT of a lone request is {1e3 * tpot:.3g} ms, {1e3 * bad:.3g} ms at the bad end"
+            self.rejections.add("too slow a token", item.option.label, reason, bad / request.tpot - 1)
+        elif request.ttft is not None:
+            bad = ttft * slow_first
+            reason = f"TTFT of a lone request is {1e3 * ttft:.3g} ms, {1e3 * bad:.3g} ms at the bad end"
+            self.rejections.add("too late a first token", item.option.label, reason, bad / request.ttft - 1)
+
+
+def _unlaunchable(option: Option) -> str:
+    """Why the engine cannot be told the option, or an empty text.
+
+    TensorRT-LLM makes attention data-parallel wholly or not at all. Of a checkpoint's weights vLLM and SGLang can make
+    fp8 ones when they load it; any other scheme wants a checkpoint of its own.
+    """
+    shape, scheme = option.shape, option.format.weight_dtype
+    if option.engine == "trtllm" and shape.dp > 1 and shape.tp > 1:
+        return "attention is data-parallel wholly or not at all in trtllm"
+    if scheme is not None and not (scheme == "fp8" and option.engine in ("vllm", "sglang")):
+        return f"{option.engine} does not make {scheme} weights when it loads"
+    return ""

@@ -1,0 +1,140 @@
+"""How plans look: the cheapest first, what each is told, and why the others fail; or what starts one of them."""
+
+from __future__ import annotations
+
+from capplan.cost.amounts import shown_usd
+from capplan.describe.gpu_catalog import load_gpu
+from capplan.errors import UsageError
+from capplan.planner.launch import Launch
+from capplan.questions.answer import Answer
+from capplan.questions.plan_result import PlanResult, PlanRow
+from capplan.report.charts import Axis, Chart, Series
+from capplan.report.engine_flags import Deployed, emit
+from capplan.report.tables import Column, Facts, Section, Table, View
+
+
+def plan_view(answer: Answer[PlanResult]) -> View:
+    """Plans and rejections; with ``--emit`` the text that starts the chosen row."""
+    result, inputs = answer.result, answer.inputs
+    if inputs.get("emit"):
+        return View("", verbatim=emit(inputs["emit"], deployed(chosen_row(result, inputs["row"]))))
+    sections: list[Section] = []
+    if result.plans:
+        sections += [_plans(result), _commands(result.plans[0])]
+    sections += [_rejected(result), *_misses(result)]
+    return View(_headline(answer), sections)
+
+
+def chosen_row(result: PlanResult, row: int) -> PlanRow:
+    """The plan of a row, counted from 1.
+
+    Raises:
+        UsageError: there is no such row.
+    """
+    if not 1 <= row <= len(result.plans):
+        raise UsageError(f"there are {len(result.plans)} plans, no row {row}", where="--row")
+    return result.plans[row - 1]
+
+
+def deployed(row: PlanRow) -> Deployed:
+    """A row as what the emitters take."""
+    parallel, settings, formats = row.parallel, row.settings, row.formats
+    launch = Launch(
+        engine=row.engine,
+        model=row.model_id,
+        tp=parallel.tensor_parallel_size,
+        pp=parallel.pipeline_parallel_size,
+        dp=parallel.data_parallel_size,
+        ep=parallel.expert_parallel,
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        memory_fraction=settings.gpu_memory_utilization,
+        kv_cache_dtype=formats.kv_cache_dtype,
+        quantization=formats.weight_dtype,
+        gpus_per_node=row.gpus_per_node,
+    )
+    headline = f"{row.model_id} on {row.gpus_per_replica} x {row.gpu}, {row.replicas} replicas"
+    headline += f", {shown_usd(row.cost_per_month)} a month"
+    return Deployed(launch, row.replicas, row.gpu, load_gpu(row.gpu).vendor, headline)
+
+
+def division(row: PlanRow) -> str:
+    """The parallel sizes in a few letters."""
+    parallel = row.parallel
+    parts = [f"tp{parallel.tensor_parallel_size}"]
+    parts += [f"pp{parallel.pipeline_parallel_size}"] if parallel.pipeline_parallel_size > 1 else []
+    parts += [f"dp{parallel.data_parallel_size}"] if parallel.data_parallel_size > 1 else []
+    return " ".join([*parts, *(["ep"] if parallel.expert_parallel else [])])
+
+
+def plan_chart(answer: Answer[PlanResult]) -> Chart:
+    """Cost against time per token, the Pareto front joined."""
+    plans = sorted(answer.result.plans, key=lambda row: row.tpot_ms)
+    front = [row for row in plans if row.pareto]
+    points = tuple((row.tpot_ms, float(row.cost_per_1m_tokens)) for row in plans)
+    best = tuple((row.tpot_ms, float(row.cost_per_1m_tokens)) for row in front)
+    return Chart(
+        title=f"Plans for {answer.inputs['model']}",
+        x=Axis("TPOT, ms"),
+        y=Axis("$ for 1M tokens"),
+        series=(
+            Series("plans", points, line=False, mark="circle"),
+            Series("Pareto front of cost, TPOT and TTFT", best, mark="circle"),
+        ),
+    )
+
+
+def _headline(answer: Answer[PlanResult]) -> str:
+    result, inputs = answer.result, answer.inputs
+    load = f"{inputs['request_rate']:g} requests/s" if inputs["request_rate"] else f"{inputs['concurrency']:g} clients"
+    subject = f"{inputs['model']} for {load} of {inputs['isl']:g} + {inputs['osl']:g} tokens"
+    if not result.plans:
+        return f"{subject}: no deployment holds the limits"
+    best = result.plans[0]
+    return f"{subject}: {best.gpus:g} × {best.gpu}, {shown_usd(best.cost_per_month)} a month"
+
+
+def _plans(result: PlanResult) -> Table:
+    columns = [
+        Column("", "row", "integer"),
+        Column("GPUs", "gpus"),
+        Column("replica", "division"),
+        Column("engine", "engine"),
+        Column("weights", "weights"),
+        Column("KV", "kv"),
+        Column("replicas", "replicas", "integer"),
+        Column("TTFT ms", "ttft_ms", "quantity"),
+        Column("TPOT ms", "tpot_ms", "quantity"),
+        Column("used", "utilisation", "percent"),
+        Column("$/1M", "cost_per_1m_tokens", "usd"),
+        Column("$/month", "cost_per_month", "usd"),
+        Column("at", "provider"),
+        Column("front", "pareto"),
+    ]
+    rows = []
+    for place, row in enumerate(result.plans, start=1):
+        what = f"{row.gpus:g} × {row.gpu}"
+        formats = row.formats
+        built = [what, division(row), row.engine, formats.weights, formats.kv_cache_dtype, row.replicas]
+        figures = [row.ttft_ms, row.tpot_ms, row.utilisation, row.cost_per_1m_tokens, row.cost_per_month]
+        rows.append([place, *built, *figures, row.provider or "given", "*" if row.pareto else ""])
+    return Table(columns, rows, title="Plans, the best of each device (* on the Pareto front of cost, TPOT and TTFT)")
+
+
+def _commands(row: PlanRow) -> Facts:
+    pairs = [("start", row.launch), *(("check", command) for command in row.check)]
+    pairs += [("note", note) for note in row.notes]
+    return Facts(pairs, title="The first of them")
+
+
+def _rejected(result: PlanResult) -> Table:
+    columns = [Column("why not", "reason"), Column("options", "options", "integer")]
+    title = f"Of {result.options:,} options {result.worked_out:,} were worked out; the others fail"
+    return Table(columns, [[row.reason, row.options] for row in result.rejected], title=title)
+
+
+def _misses(result: PlanResult) -> list[Section]:
+    columns = [Column("why not", "reason"), Column("nearest misses", "option"), Column("", "detail")]
+    rows = [[row.reason, miss.option, miss.detail] for row in result.rejected for miss in row.nearest if miss.detail]
+    return [Table(columns, rows, title="Nearest misses")] if rows else []

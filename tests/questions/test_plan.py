@@ -1,0 +1,220 @@
+"""``plan``: its best is never beaten by trying everything, its plans hold what they promise, and what must always hold."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import capplan
+from capplan.cli.app import run
+from capplan.errors import CapplanError, UsageError
+from capplan.planner.rejections import Rejections
+from capplan.questions.cost_request import Pricing
+from capplan.questions.plan import plan, plan_of
+from capplan.questions.plan_formats import format_choices
+from capplan.questions.plan_request import Folders, PlanRequest
+from capplan.questions.plan_search import PlanSearch
+
+ONE_DOLLAR = Pricing(price_per_gpu_hour=Decimal(1))
+SMALL = PlanRequest(
+    model="llama3.1-8b", isl=1000, osl=200, request_rate=30, ttft=1.0, tpot=0.03, gpus=("h100", "l40s", "a100-sxm-80gb"),
+    max_nodes=1, pricing=ONE_DOLLAR, kv_formats=("auto",),
+)  # fmt: skip
+SPARSE = PlanRequest(
+    model="deepseek-r1", isl=2000, osl=500, request_rate=4, ttft=3.0, tpot=0.06, gpus=("h200", "b200"), engines=("vllm",),
+    max_nodes=1, pricing=ONE_DOLLAR,
+)  # fmt: skip
+CLIENTS = replace(SMALL, request_rate=None, concurrency=150.0)
+LOOSE = replace(SMALL, ttft=None, tpot=None, confidence=0.0)
+
+
+def cheapest(request: PlanRequest) -> Decimal | None:
+    rows = plan_of(request).result.plans
+    return rows[0].cost_per_month if rows else None
+
+
+@pytest.mark.parametrize("request_", [SMALL, SPARSE, CLIENTS, LOOSE], ids=["rate", "experts", "clients", "no limits"])
+def test_nothing_that_could_be_built_beats_the_best(request_: PlanRequest) -> None:
+    """Every option worked out to the end, against the first plan of the search; and the best of each device."""
+    everything = PlanSearch.of(request_).exhaustive()
+    found = list(PlanSearch.of(request_).plans(1))
+    assert found[0].cost == everything[0].cost
+    best: dict[str, Any] = {}
+    for item in everything:
+        best.setdefault(item.family, item.cost)
+    for item in found:
+        assert item.cost == best[item.family]
+    assert [item.cost for item in found] == sorted(item.cost for item in found)
+
+
+@pytest.mark.parametrize("request_", [SMALL, SPARSE], ids=["dense", "experts"])
+def test_every_plan_passes_fit_and_estimate_again(request_: PlanRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the very commands that are printed beside it."""
+    for row in plan_of(request_).result.plans:
+        for command in row.check:
+            program, *words = shlex.split(command)
+            assert program == "capplan"
+            assert run(words) == 0, command
+        capsys.readouterr()
+        parallel = row.parallel
+        answer = capplan.estimate(
+            row.formats.model,
+            row.gpu,
+            load=capplan_load(request_, row.replicas),
+            engine=row.engine,
+            tensor_parallel_size=parallel.tensor_parallel_size,
+            pipeline_parallel_size=parallel.pipeline_parallel_size,
+            data_parallel_size=parallel.data_parallel_size,
+            enable_expert_parallel=parallel.expert_parallel,
+            kv_cache_dtype=row.formats.kv_cache_dtype,
+        )
+        result = answer.result
+        assert result.mean_ttft_ms == pytest.approx(row.ttft_ms, rel=0.05)
+        assert result.mean_tpot_ms == pytest.approx(row.tpot_ms, rel=0.05)
+        assert request_.ttft is not None
+        assert request_.tpot is not None
+        assert result.mean_ttft_ms_high <= 1e3 * request_.ttft * 1.01
+        assert result.mean_tpot_ms_high <= 1e3 * request_.tpot * 1.01
+
+
+def capplan_load(request: PlanRequest, replicas: int) -> Any:
+    from capplan.questions.estimate import LoadRequest
+
+    assert request.request_rate is not None
+    return LoadRequest(request.isl, request.osl, request_rate=request.request_rate / replicas)
+
+
+def test_cost_is_proportional_to_price() -> None:
+    twice = plan_of(replace(SMALL, pricing=Pricing(price_per_gpu_hour=Decimal(2)))).result.plans
+    once = plan_of(SMALL).result.plans
+    assert [row.cost_per_month for row in twice] == [2 * row.cost_per_month for row in once]
+    assert [row.launch for row in twice] == [row.launch for row in once]
+
+
+@pytest.mark.parametrize("tighter", [{"ttft": 0.4}, {"tpot": 0.015}, {"confidence": 0.95}, {"request_rate": 60.0}])
+def test_asking_more_is_never_cheaper(tighter: dict[str, float]) -> None:
+    more, less = cheapest(replace(SMALL, **tighter)), cheapest(SMALL)  # type: ignore[arg-type]
+    assert less is not None
+    assert more is None or more >= less
+
+
+def test_another_device_never_makes_the_best_dearer() -> None:
+    prices = Pricing(on=None)
+    fewer = replace(SMALL, gpus=("a100-sxm-80gb",), pricing=prices)
+    more = replace(SMALL, gpus=("a100-sxm-80gb", "h100", "l40s"), pricing=prices)
+    before, after = cheapest(fewer), cheapest(more)
+    assert before is not None
+    assert after is not None
+    assert after <= before
+
+
+def test_whole_replicas_carry_the_load() -> None:
+    for row in plan_of(SMALL).result.plans:
+        assert row.request_capacity >= 30
+        assert row.request_capacity * (row.replicas - 1) / row.replicas < 30
+        assert row.utilisation == pytest.approx(30 / row.request_capacity)
+        assert row.gpus == row.replicas * row.gpus_per_replica
+        assert row.cost_per_hour == row.gpus
+        tokens = 30 * 1200 * 3600 / 1e6
+        assert float(row.cost_per_1m_tokens) == pytest.approx(row.gpus / tokens)
+        assert row.ttft_margin is not None
+        assert row.ttft_margin == pytest.approx(1 - row.ttft_ms / 1000)
+
+
+def test_spare_replicas_are_paid_for() -> None:
+    plain, spare = plan_of(SMALL).result.plans, plan_of(replace(SMALL, spare_replicas=2)).result.plans
+    by_gpu = {row.gpu: row for row in plain}
+    for row in spare:
+        assert row.replicas >= by_gpu[row.gpu].replicas + 2 or row.gpus_per_replica != by_gpu[row.gpu].gpus_per_replica
+        assert row.cost_per_month >= by_gpu[row.gpu].cost_per_month
+
+
+def test_the_pareto_front_is_marked() -> None:
+    rows = plan_of(replace(SMALL, top=20)).result.plans
+    assert any(row.pareto for row in rows if row.cost_per_month == rows[0].cost_per_month)
+    for row in rows:
+        beaten = any(
+            other.cost_per_1m_tokens <= row.cost_per_1m_tokens
+            and other.tpot_ms <= row.tpot_ms
+            and other.ttft_ms <= row.ttft_ms
+            and other is not row
+            for other in rows
+        )
+        assert row.pareto != beaten
+
+
+def test_why_not_is_said_in_counts_and_nearest_misses() -> None:
+    result = plan(
+        "deepseek-r1", isl=2000, osl=500, request_rate=1, tpot=0.003, gpus=("h200", "l4", "mi300x", "t4")
+    ).result
+    assert not result.plans
+    reasons = {row.reason: row for row in result.rejected}
+    assert reasons["no measured profile"].nearest[0].option == "mi300x"
+    assert reasons["no units for fp8"].nearest[0].option == "t4"
+    assert reasons["too slow a token"].nearest[0].gap > 0
+    assert reasons["does not fit"].options > 0
+    gaps = [miss.gap for miss in reasons["does not fit"].nearest]
+    assert gaps == sorted(gaps)
+
+
+def test_a_price_cap_is_kept() -> None:
+    rows = plan_of(SMALL).result.plans
+    cap = rows[0].cost_per_hour
+    capped = plan_of(replace(SMALL, price_cap=cap)).result.plans
+    assert {row.cost_per_hour for row in capped} == {cap}
+    assert not plan_of(replace(SMALL, price_cap=cap - Decimal("0.01"))).result.plans
+
+
+def test_formats_are_those_that_are_published() -> None:
+    labels = {choice.label: choice for choice in format_choices("llama3.1-70b", (), Folders())}
+    assert set(labels) == {"bf16", "fp8"}
+    assert (labels["fp8"].reference, labels["fp8"].weight_dtype) == ("llama3.1-70b-fp8", None)
+    assert {choice.label for choice in format_choices("llama3.1-70b-fp8", (), Folders())} == {"bf16", "fp8"}
+    assert [choice.reference for choice in format_choices("llama3.1-70b-fp8", ("checkpoint",), Folders())] == [
+        "llama3.1-70b-fp8"
+    ]
+    made = format_choices("llama2-7b", ("fp8",), Folders())[0]
+    assert (made.label, made.weight_dtype) == ("fp8", "fp8")
+    with pytest.raises(CapplanError):
+        format_choices("llama3.1-8b", ("no-such-format",), Folders())
+
+
+def test_weights_made_at_load_are_told_to_the_engine() -> None:
+    rows = plan_of(replace(SMALL, model="llama2-7b", weight_formats=("fp8",), gpus=("h100",))).result.plans
+    assert rows
+    for row in rows:
+        assert row.engine in ("vllm", "sglang")
+        assert "--quantization fp8" in row.launch
+
+
+def test_few_devices_get_several_plans() -> None:
+    rows = plan_of(replace(SMALL, gpus=("h100",), top=5)).result.plans
+    assert len(rows) == 5
+    assert len({row.launch for row in rows}) > 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"request_rate": None},
+        {"concurrency": 5.0},
+        {"confidence": 1.0},
+        {"tpot": 0.0},
+        {"engines": ("llama.cpp",)},
+        {"spare_replicas": -1},
+    ],
+)
+def test_half_questions_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        replace(SMALL, **fields)
+
+
+def test_a_search_without_options_says_so() -> None:
+    answer = plan_of(replace(SMALL, gpus=("gaudi2",)))
+    assert not answer.result.plans
+    assert any("nothing" in text for text in answer.warnings)
+    assert isinstance(PlanSearch.of(SMALL).rejections, Rejections)

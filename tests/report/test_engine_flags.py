@@ -1,0 +1,148 @@
+"""What starts a plan: every option is one that the engine has, with a value that it takes; scripts and manifests are valid."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from itertools import product
+
+import pytest
+import yaml
+
+from capplan.describe.launch_options import launch_options
+from capplan.errors import UsageError
+from capplan.planner.launch import Launch, launch_command
+from capplan.report.engine_flags import EMITTERS, Deployed, emit, engine_arguments
+
+
+def launches(engine: str) -> list[Launch]:
+    found = []
+    for tp, pp, dp, ep in product((1, 8), (1, 2), (1, 8), (False, True)):
+        for kv, scheme in (("auto", None), ("fp8", None), ("auto", "fp8")):
+            if tp * dp <= 8:
+                found.append(
+                    Launch(
+                        engine=engine, model="org/Model-7B", tp=tp, pp=pp, dp=dp, ep=ep, max_model_len=5000, max_num_seqs=256,
+                        max_num_batched_tokens=8192, memory_fraction=0.92, kv_cache_dtype=kv, quantization=scheme,
+                    )
+                )  # fmt: skip
+    return found
+
+
+def parsed(words: list[str], engine: str) -> dict[str, str | None]:
+    """As the engine's own parser would: every option known, its value of the right kind."""
+    table, found = launch_options(engine), dict[str, str | None]()
+    rest = list(words)
+    while rest:
+        name = rest.pop(0)
+        option = table.get(name)
+        assert option is not None, f"{engine} has no option {name}"
+        assert option.kind not in ("field", "config"), name
+        value = None if option.kind in ("flag", "switch") else rest.pop(0)
+        assert option.accepts(value), (name, value, option.choices)
+        found[option.name] = value
+    return found
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_every_command_is_one_that_the_engine_takes(engine: str) -> None:
+    for launch in launches(engine):
+        if engine == "trtllm" and launch.quantization:
+            continue
+        command = launch_command(launch)
+        words = [word for name, value in command.options for word in ([name] if value is None else [name, value])]
+        found = parsed(words, engine)
+        assert len(found) == len(command.options), "an option is given twice"
+        for name, value in (*command.per_host, *command.follower):
+            option = launch_options(engine)[name]
+            assert option.accepts(None if value is None else value.format(rank=1, leader="host"))
+        for name, _ in command.config:
+            assert launch_options(engine)[name].kind == "config"
+
+
+def test_sizes_mean_the_same_to_every_engine() -> None:
+    shape = {"model": "m", "tp": 2, "dp": 4, "ep": True, "max_model_len": 1, "max_num_seqs": 16, "max_num_batched_tokens": 1, "memory_fraction": 0.9}  # fmt: skip
+    vllm, sglang, trtllm = (
+        dict(launch_command(Launch(engine=name, **shape)).options) for name in ("vllm", "sglang", "trtllm")
+    )  # type: ignore[arg-type]
+    assert (vllm["--tensor-parallel-size"], vllm["--data-parallel-size"]) == ("2", "4")
+    assert (sglang["--tp-size"], sglang["--attn-dp-size"], sglang["--ep-size"]) == ("8", "4", "8")
+    assert (trtllm["--tp_size"], trtllm["--ep_size"]) == ("8", "8")
+    assert (vllm["--max-num-seqs"], sglang["--max-running-requests"]) == ("16", "64")  # of a group; of all
+
+
+def test_the_python_server_is_valid_and_its_arguments_are_fields() -> None:
+    for launch in launches("vllm"):
+        text = emit("vllm-python", Deployed(launch, 1, "h100-sxm-80gb", "NVIDIA", "a plan"))
+        tree = ast.parse(text)
+        call = next(
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "AsyncEngineArgs"
+        )
+        given = {key.arg: ast.literal_eval(key.value) for key in call.keywords}
+        assert given == engine_arguments(launch)
+        for name in given:
+            assert name is not None
+            assert launch_options("vllm")[name].kind == "field", name
+        assert given["enable_expert_parallel"] is True if launch.ep else "enable_expert_parallel" not in given
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_manifests_are_yaml_with_the_command_in_them(engine: str) -> None:
+    for launch in launches(engine):
+        text = emit("k8s", Deployed(launch, 3, "h200-sxm-141gb", "NVIDIA", "a plan"))
+        *_, workload, service = documents = list(yaml.safe_load_all(text))
+        command = launch_command(launch)
+        assert len(documents) == (3 if command.config else 2)
+        assert workload["spec"]["replicas"] == 3
+        assert workload["kind"] == ("Deployment" if launch.nodes == 1 else "LeaderWorkerSet")
+        spec = workload["spec"]
+        template = spec["template"] if launch.nodes == 1 else spec["leaderWorkerTemplate"]["leaderTemplate"]
+        container = template["spec"]["containers"][0]
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": min(launch.gpus, 8)}
+        assert container["command"][: len(command.words)] == list(command.words)
+        assert container["ports"][0]["containerPort"] == service["spec"]["ports"][0]["targetPort"]
+        if engine == "vllm" and launch.nodes > 1:
+            worker = spec["leaderWorkerTemplate"]["workerTemplate"]["spec"]["containers"][0]
+            assert "--headless" in worker["command"]
+            assert "--headless" not in container["command"]
+
+
+def test_the_shell_text_is_the_command() -> None:
+    launch = launches("trtllm")[1]
+    text = emit("trtllm", Deployed(launch, 1, "h200", "NVIDIA", "a plan"))
+    config, _, line = text.partition("\nYAML\n")
+    assert shlex.split(line.replace("\\\n", " ")) == launch_command(launch).arguments
+    assert yaml.safe_load(config.partition("YAML'\n")[2]) == {"kv_cache_config": {"dtype": "fp8"}}
+
+
+def test_other_engines_and_kinds_are_refused() -> None:
+    plan = Deployed(launches("sglang")[0], 1, "h200", "NVIDIA", "a plan")
+    with pytest.raises(UsageError, match="sglang"):
+        emit("vllm", plan)
+    with pytest.raises(UsageError, match="emitted"):
+        emit("helm", plan)
+    with pytest.raises(UsageError, match="no command"):
+        launch_command(
+            Launch(
+                engine="llama.cpp",
+                model="m",
+                max_model_len=1,
+                max_num_seqs=1,
+                max_num_batched_tokens=1,
+                memory_fraction=1,
+            )
+        )
+    with pytest.raises(UsageError, match="not known"):
+        launch_options("tgi")
+    assert set(EMITTERS) == {"vllm", "vllm-python", "sglang", "trtllm", "k8s"}
+
+
+def test_the_tables_know_what_their_engines_refuse() -> None:
+    vllm = launch_options("vllm")
+    assert not vllm["--tensor-parallel-size"].accepts("two")
+    assert not vllm["--kv-cache-dtype"].accepts("fp9")
+    assert vllm["--no-enable-prefix-caching"].accepts(None)
+    assert "--enable-dbo-all" not in vllm
+    assert all(option.source for option in vllm.values())
