@@ -105,7 +105,11 @@ def scale_of(axis: Axis, values: Sequence[float]) -> Scale:
         low = 0.0
     if high - low <= 1e-6 * size or size == 0:
         low, high = low - 0.1 * size, high + (0.1 * size or 1.0)
-    steps = _round_steps(low, high)
+    for _ in range(5):  # round ends may ask for larger steps, whose ends are rounder still
+        steps = _round_steps(low, high)
+        if math.isclose(steps[0], low, abs_tol=1e-12 * size) and math.isclose(steps[-1], high):
+            break
+        low, high = steps[0], steps[-1]
     return Scale(steps[0], steps[-1], log=False)
 
 
