@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from capplan.questions.models import show_model as show_model
     from capplan.questions.models import validate_models as validate_models
     from capplan.questions.prefill import prefill as prefill
+    from capplan.questions.compare import compare as compare
+    from capplan.questions.cost_diff import cost_diff as cost_diff
     from capplan.questions.plan import plan as plan
     from capplan.questions.prices import price_import as price_import
     from capplan.questions.prices import price_list as price_list
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "attention_pairs": "attention_pairs",
+    "compare": "compare",
+    "cost_diff": "cost_diff",
     "decode": "decode",
     "encode": "encode",
     "fit": "fit",

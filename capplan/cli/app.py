@@ -17,6 +17,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "decode": ("decode", "Time per output token of one batch."),
     "attention-pairs": ("attention_pairs", "Query-key pairs with and without a KV cache."),
     "plan": ("plan", "The cheapest deployments that hold an SLO, and why the others fail."),
+    "compare": ("compare", "Plans, costs or estimates side by side."),
+    "diff": ("diff", "What a change costs a month, line by line."),
     "cost": ("cost", "Dollars a token and a month, and break-even against APIs."),
     "estimate": ("estimate", "TTFT, TPOT and throughput of a server under a load, with intervals."),
     "simulate": ("simulate", "A server's scheduler step by step: percentiles, goodput, KV usage."),

@@ -22,6 +22,7 @@ class CostLine:
     Args:
         section: hired whatever happens, used as the load wants it, or a sum.
         name: of what.
+        detail: which, where.
         quantity: how much a month; null for sums.
         unit: of what it is counted in.
         unit_price: dollars for one.
@@ -33,6 +34,7 @@ class CostLine:
 
     section: Section
     name: str
+    detail: str
     quantity: float | None
     unit: str
     unit_price: Decimal | None
@@ -49,6 +51,7 @@ class DailyLine:
     section: Section
     name: str
     day: Amount
+    detail: str = ""
     quantity: Fraction | None = None
     unit: str = ""
     unit_price: Fraction | None = None
@@ -62,6 +65,7 @@ class DailyLine:
         return CostLine(
             self.section,
             self.name,
+            self.detail,
             float(self.quantity * DAYS_PER_MONTH) if self.quantity is not None else None,
             self.unit,
             usd(self.unit_price) if self.unit_price is not None else None,
@@ -84,24 +88,37 @@ def daily_lines(
         energy: kWh a day.
         estimated: whether the bill rests on a predicted throughput.
     """
-    what = hire.price.instance if hire.price and hire.price.instance else "GPUs"
     lines = [
         DailyLine(
-            "baseline", f"{what}, hired", bill.cost, bill.gpu_hours.value, "GPU-hours", hire.usd_per_gpu_hour, estimated
+            "baseline",
+            "GPUs",
+            bill.cost,
+            hired_where(hire),
+            bill.gpu_hours.value,
+            "GPU-hours",
+            hire.usd_per_gpu_hour,
+            estimated,
         )
     ]
     if request.electricity_price is not None and energy is not None:
         price = Fraction(request.electricity_price)
         drawn = bill.gpu_hours * (energy / bill.gpu_hours.value)
-        lines.append(DailyLine("usage", "electricity", drawn * price, energy, "kWh", price, True))
+        lines.append(DailyLine("usage", "electricity", drawn * price, "", energy, "kWh", price, True))
     for name, amount, price_given, unit in (
         ("storage", request.storage_gb, request.storage_price, "GB-months"),
         ("egress", request.egress_gb, request.egress_price, "GB"),
     ):
         if amount is not None and price_given is not None:
             quantity, each = Fraction(amount) / DAYS_PER_MONTH, Fraction(price_given)
-            lines.append(DailyLine("usage", name, Amount.of(quantity * each), quantity, unit, each, fixed=True))
+            lines.append(DailyLine("usage", name, Amount.of(quantity * each), "", quantity, unit, each, fixed=True))
     return lines
+
+
+def hired_where(hire: Hire) -> str:
+    """What is hired, in words: ``8x H100 at lambda``."""
+    if hire.price is None:
+        return "at the price given"
+    return f"{hire.price.instance or hire.price.listed_gpu} at {hire.price.provider}"
 
 
 def with_totals(lines: list[DailyLine]) -> list[CostLine]:

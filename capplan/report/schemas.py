@@ -27,6 +27,8 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "models import": ("models:ModelDetail",),
     "models validate": ("checks:FileChecks",),
     "plan": ("plan_result:PlanResult",),
+    "compare": ("compare:Comparison",),
+    "diff": ("cost_diff:CostDiff",),
     "cost": ("cost:CostResult",),
     "prices list": ("prices:PriceList",),
     "prices show": ("prices:PriceSheet",),

@@ -27,6 +27,8 @@ SHOWN_AS: dict[str, Show] = {
     "bandwidth": lambda value: f"{value / 1e9:,.0f} GB/s",
     "flops": lambda value: f"{value / 1e12:,.1f} TFLOP/s",
     "usd": shown_usd,
+    "shown": str,
+    "signed_usd": lambda value: f"{'+' if value >= 0 else '-'}{shown_usd(abs(value))}",
     "quantity": lambda value: f"{value:,.2f}",
     "number": lambda value: f"{value:,g}",
     "number4": lambda value: f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}",

@@ -99,6 +99,8 @@ ANSWERED = {
         "plan --model llama3.1-8b --gpu h100,l4 --isl 1000 --osl 200 --request-rate 20 --tpot 30ms --on 2026-11-29".split(),
         "plan --model llama3.1-8b --gpu t4 --isl 1000 --osl 200 --concurrency 20 --tpot 1ms --price-per-gpu-hour 1".split(),
     ],
+    "compare": [["compare", *(str(ROOT / "tests" / "data" / "documents" / f"cost_{name}.json") for name in ("before", "after"))]],
+    "diff": [["diff", *(str(ROOT / "tests" / "data" / "documents" / f"cost_{name}.json") for name in ("before", "after"))]],
     "cost": [
         words("cost --throughput 100 --tokens-per-request 500 --requests-per-day 10000 --price-per-gpu-hour 3"),
         words(

@@ -55,6 +55,7 @@ def _bill(result: CostResult) -> Table:
     columns = [
         Column("", "section"),
         Column("line", "name"),
+        Column("", "detail"),
         Column("a month", "quantity", "quantity"),
         Column("of", "unit"),
         Column("at", "unit_price", "usd"),
@@ -67,7 +68,9 @@ def _bill(result: CostResult) -> Table:
         name = f"{line.name}{' *' if line.estimated else ''}"
         certain = line.cost_per_month_low == line.cost_per_month_high
         interval = [None, None] if certain else [line.cost_per_month_low, line.cost_per_month_high]
-        rows.append([line.section, name, line.quantity, line.unit, line.unit_price, line.cost_per_month, *interval])
+        rows.append(
+            [line.section, name, line.detail, line.quantity, line.unit, line.unit_price, line.cost_per_month, *interval]
+        )
     note = " (* estimated)" if any(line.estimated for line in result.lines) else ""
     return Table(columns, rows, title=f"A month of 730 hours{note}")
 

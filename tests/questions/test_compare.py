@@ -1,0 +1,86 @@
+"""Documents side by side, and the cost of a change: figures by hand from two committed documents."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from capplan.errors import InvalidFileError, NotFoundError, UsageError
+from capplan.questions.compare import compare
+from capplan.questions.cost_diff import cost_diff
+
+DOCUMENTS = Path(__file__).parents[1] / "data" / "documents"
+BEFORE, AFTER, PLANS = (str(DOCUMENTS / name) for name in ("cost_before.json", "cost_after.json", "plans.json"))
+
+
+def test_a_bill_before_and_after() -> None:
+    """13.89 h at $3 become 5.56 h at $4.50, and 200 GB at 8 cents come in: $1,267.36 become $760.42 + $16."""
+    result = cost_diff(BEFORE, AFTER).result
+    gpus, storage = result.lines
+    assert (gpus.change, storage.change) == ("~", "+")
+    assert gpus.before is not None
+    assert round(gpus.before, 2) == Decimal("1267.36")
+    assert storage.before is None
+    assert storage.after == 16
+    assert round(result.after, 2) == Decimal("776.42")
+    assert result.delta_per_month == result.after - result.before == sum(line.delta_per_month for line in result.lines)
+    assert result.delta_share == pytest.approx(776.4167 / 1267.3611 - 1)
+    back = cost_diff(AFTER, BEFORE).result
+    assert [line.change for line in back.lines] == ["~", "-"]
+    assert back.delta_per_month == -result.delta_per_month
+    same = cost_diff(BEFORE, BEFORE).result
+    assert {line.change for line in same.lines} == {"="}
+    assert same.delta_per_month == 0
+
+
+def test_growth_beyond_what_is_allowed_fails() -> None:
+    assert cost_diff(AFTER, BEFORE).exit_code == 0
+    assert cost_diff(AFTER, BEFORE, fail_above=Decimal(490)).exit_code == 1
+    assert cost_diff(AFTER, BEFORE, fail_above=Decimal(491)).exit_code == 0
+
+
+def test_plans_are_chosen_by_row() -> None:
+    plans = json.loads(Path(PLANS).read_text(encoding="utf-8"))["result"]["plans"]
+    result = cost_diff(PLANS, f"{PLANS}#2").result
+    assert (result.before, result.after) == tuple(Decimal(row["cost_per_month"]) for row in plans[:2])
+    figures = {row.name: row for row in compare([PLANS, f"{PLANS}#2", f"{PLANS}#3"]).result.figures}
+    assert figures["TPOT"].values == tuple(Decimal(str(row["tpot_ms"])) for row in plans[:3])
+    assert figures["TPOT"].best == min(range(3), key=lambda place: plans[place]["tpot_ms"])
+    assert figures["requests in time"].best == max(range(3), key=lambda place: plans[place]["request_capacity"])
+    assert figures["TPOT"].difference == figures["TPOT"].values[1] - figures["TPOT"].values[0]  # type: ignore[operator]
+
+
+def test_costs_side_by_side_with_the_settings_that_differ() -> None:
+    result = compare([BEFORE, AFTER]).result
+    figures = {row.name: row for row in result.figures}
+    assert figures["tokens of a replica"].values == (100, 250)
+    assert figures["tokens of a replica"].ratio == 2.5
+    assert figures["1M tokens"].best == 1
+    assert result.settings == {"throughput": ("100", "250"), "price_per_gpu_hour": ("3", "4.5")}
+
+
+def test_what_is_no_such_document_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "other.json"
+    for text, said in (
+        ("{", "valid JSON"),
+        ("[1]", "no document"),
+        ("{}", "no document"),
+        ('{"command": "kv", "result": {}}', "kv"),
+    ):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(InvalidFileError, match=said):
+            compare([BEFORE, str(file)])
+    file.write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(InvalidFileError):
+        compare([BEFORE, str(file)])
+    with pytest.raises(NotFoundError):
+        compare([BEFORE, str(tmp_path / "missing.json")])
+    with pytest.raises(NotFoundError, match="row"):
+        compare([PLANS, f"{PLANS}#99"])
+    with pytest.raises(UsageError, match="rows"):
+        compare([BEFORE, f"{AFTER}#2"])
+    with pytest.raises(UsageError, match="compared"):
+        compare([BEFORE])
