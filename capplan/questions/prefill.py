@@ -20,6 +20,10 @@ from capplan.timing.step_time import Overhead, StepTime
 from capplan.work.step import Decode, Prefill, Step, is_encoder, ledger
 
 
+MOST_STEPS = 1024
+"""Engine steps of a prompt that one answer takes."""
+
+
 @dataclass(frozen=True)
 class PrefillStep:
     """One engine step of a prompt's prefill.
@@ -164,6 +168,12 @@ def _steps(
 ) -> Iterator[tuple[tuple[int, int], StepFigures, StepTime | None]]:
     budget = setting.deployment.max_num_batched_tokens or tokens
     most = tokens if is_encoder(setting.spec) else max(1, budget // batch)
+    if (tokens - prefix) / most > MOST_STEPS:
+        raise UsageError(
+            f"{tokens - prefix} tokens in steps of {most} are more than {MOST_STEPS} steps",
+            where="--max-num-batched-tokens",
+            hint="allow more tokens a step, or ask for a shorter prompt",
+        )
     floor = prefill_host_floor(setting.spec, setting.machine.times)
     for chunk, before in chunks(tokens, prefix, most):
         sampled = int(before + chunk == tokens)

@@ -62,12 +62,16 @@ DESCRIPTION: dict[str, Any] = {
 
 FLAGS = ["--model", "--seq", "--batch", "--kv-cache-dtype", "-tp", "--layers", "--kv-heads", "--head-dim", "--images",
          "--source-seq", "--params", "--bits", "--weight-dtype", "--prompt", "--new", "--json", "--explain", "--csv",
-         "--markdown", "--window", "--models-dir", "--ignore-key", "--no-such-flag", "-q", "--seq=5", "--batch=", "-h"]  # fmt: skip
+         "--markdown", "--window", "--models-dir", "--ignore-key", "--no-such-flag", "-q", "--seq=5", "--batch=", "-h",
+         "--gpu", "--context", "--isl", "--prefix", "--decode", "--prefill", "--gpu-memory", "--memory-bandwidth", "--tflops",
+         "-pp", "-dp", "-dcp", "-ep", "--engine", "--max-num-batched-tokens", "--network-bandwidth", "--gpus-per-node"]  # fmt: skip
 VALUES = ["", "0", "-1", "nan", "inf", "1e400", "8k", "64k,", ",", "1,2,3", "1e30", "ten", "0x10", "１２", "4096;ls", "../../etc/passwd",
           "/dev/null", "/", "~", "llama2-70b", "LLAMA2_70B", "no-such-model", "meta-llama/Llama-2-70b-hf", "a" * 5000, "\u0000", "\ud800",
-          "bf16", "fp7", "fp8", "%s%n", "{}", "$(id)", "-", "--", "1 000", "1_000", "1.5k", "9" * 400, "128", "4"]  # fmt: skip
+          "bf16", "fp7", "fp8", "%s%n", "{}", "$(id)", "-", "--", "1 000", "1_000", "1.5k", "9" * 400, "128", "4",
+          "h100", "mi300x", "24GiB", "1TB/s", "bf16=165,fp8", "64@4096", "1@", "@", "2048@8k", "sglang"]  # fmt: skip
 COMMANDS = ["kv", "weights", "attention-pairs", "models", "gpus", "kvv", "", "--json", "help", "models list", "models show", "models import",
-            "models validate", "gpus list", "gpus show", "gpus validate"]  # fmt: skip
+            "models validate", "gpus list", "gpus show", "gpus validate", "decode", "prefill", "step", "roofline",
+            "profiles list", "profiles show"]  # fmt: skip
 
 
 @dataclass

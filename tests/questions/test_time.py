@@ -236,6 +236,7 @@ def test_mistakes_are_told(options: dict[str, Any], error: type[CapplanError], s
         ["step", "--model", "llama3.1-8b", "--gpu", "h100", "--decode", "0@10"],
         ["step", "--model", "llama3.1-8b", "--gpu", "h100", "--prefill", "10@@3"],
         ["prefill", "--model", "llama3.1-8b", "--gpu", "h100", "--isl", "10", "--prefix", "10"],
+        ["prefill", "--model", "llama3.1-8b", "--gpu", "h100", "--isl", "4k", "--max-num-batched-tokens", "1"],
         ["decode", "--gpu", "h100", "--context", "10"],
         ["roofline", "--model", "llama3.1-8b", "--gpu", "h100", "--batch", "1,,2"],
         ["roofline", "--model", "llama3.1-8b", "--gpu", "h100", "--batch", ",".join(["1"] * 65)],
