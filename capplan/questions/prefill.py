@@ -19,7 +19,6 @@ from capplan.questions.timed_explained import explain_step
 from capplan.timing.step_time import Overhead, StepTime
 from capplan.work.step import Decode, Prefill, Step, is_encoder, ledger
 
-
 MOST_STEPS = 1024
 """Engine steps of a prompt that one answer takes."""
 
