@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from capplan.questions.simulate import simulate as simulate
     from capplan.questions.speculate import speculate as speculate
     from capplan.questions.step import step as step
+    from capplan.questions.validate import validate as validate
     from capplan.questions.weights import weights as weights
 
 _PUBLIC = {
@@ -68,6 +69,7 @@ _PUBLIC = {
     "roofline": "roofline",
     "show_model": "models",
     "simulate": "simulate",
+    "validate": "validate",
     "speculate": "speculate",
     "step": "step",
     "validate_models": "models",

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cost": ("cost", "Dollars a token and a month, and break-even against APIs."),
     "estimate": ("estimate", "TTFT, TPOT and throughput of a server under a load, with intervals."),
     "simulate": ("simulate", "A server's scheduler step by step: percentiles, goodput, KV usage."),
+    "validate": ("validate", "capplan's error on your own measurements."),
     "speculate": ("speculate", "What speculative decoding gains, at each batch."),
     "models": ("models", "List, show, import and validate model descriptions."),
     "prices": ("prices", "What GPUs and tokens cost: list, show, import."),

@@ -42,11 +42,18 @@ _DEFAULTS: dict[str, WeightScheme] = {
 """What is assumed where no checkpoint of the catalog has the precision."""
 
 
-def checkpoint_of(spec: ModelSpec, precision: str | None) -> tuple[ModelSpec, QuantisationPlan]:
+def checkpoint_of(
+    spec: ModelSpec, precision: str | None, *, default: WeightScheme | None = None
+) -> tuple[ModelSpec, QuantisationPlan]:
     """The model and how its checkpoint of this precision stores the weights.
 
     The checkpoint's own plan where it has that precision; else that of the catalog's entry which stores the same model
     so; else what a library quantises when it is told nothing.
+
+    Args:
+        spec: the model.
+        precision: of its checkpoint; None: its own.
+        default: the scheme of a checkpoint that nobody describes; None: the usual one.
 
     Raises:
         UsageError: no such precision.
@@ -64,7 +71,8 @@ def checkpoint_of(spec: ModelSpec, precision: str | None) -> tuple[ModelSpec, Qu
         plan = checkpoint_plan(variant)
         if has_precision(plan, precision):
             return spec, plan
-    return spec, default_plan(_DEFAULTS[precision], number_format(spec.dtype), has_experts=has_experts(spec))
+    scheme = default or _DEFAULTS[precision]
+    return spec, default_plan(scheme, number_format(spec.dtype), has_experts=has_experts(spec))
 
 
 def has_precision(plan: QuantisationPlan, precision: str) -> bool:

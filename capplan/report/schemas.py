@@ -21,6 +21,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "attention-pairs": ("attention_pairs:PairsResult",),
     "estimate": ("estimate:EstimateResult", "encode:EncodeResult"),
     "simulate": ("simulate_result:SimulateResult",),
+    "validate": ("validate:ValidateResult",),
     "speculate": ("speculate:SpeculateResult",),
     "models list": ("models:ModelList",),
     "models show": ("models:ModelDetail",),

@@ -8,9 +8,10 @@ from functools import lru_cache
 from capplan.describe.profile_table import Spread
 from capplan.errors import UnsupportedError
 from capplan.serving.measured_server import MeasuredServer, replicas_of, server_replica, server_workload
+from capplan.serving.open_loop import serve
 from capplan.serving.replica import Replica
 from capplan.serving.spread import Interval, tpot_interval, ttft_interval
-from capplan.serving.steady_state import OperatingPoint, closed_loop
+from capplan.serving.steady_state import OperatingPoint, ReplicaServer
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,11 @@ def forecast(server: MeasuredServer) -> Forecast:
     """
     replicas = replicas_of(server)
     replica = known_replica(server)
-    point = closed_loop(replica, server_workload(replace(server, concurrency=server.concurrency / replicas)))
+    rate = server.request_rate
+    share = replace(
+        server, concurrency=server.concurrency / replicas, request_rate=rate / replicas if rate is not None else None
+    )
+    point = serve(ReplicaServer(replica), server_workload(share))
     times, carried = replica.machine.times, carried_spread(replica)
     return Forecast(
         point, ttft_interval(point.ttft, times, carried), tpot_interval(point.tpot, times, carried), replicas
@@ -61,7 +66,7 @@ def known_replica(server: MeasuredServer) -> Replica:
     Raises:
         CapplanError: as `forecast`.
     """
-    return _replica(replace(server, isl=1.0, osl=1.0, concurrency=1.0, mean_length=1.0, waves=None))
+    return _replica(replace(server, isl=1.0, osl=1.0, concurrency=1.0, mean_length=1.0, waves=None, request_rate=None))
 
 
 @lru_cache(maxsize=1024)

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from capplan.describe.batching import batching_rules
 from capplan.describe.checkpoint_names import find_checkpoint
+from capplan.describe.engine import engine_rules
+from capplan.describe.formats import FP8_E4M3, FP32
 from capplan.describe.gguf_mix import GgufMix
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.gpu_catalog import load_gpu
@@ -14,8 +17,10 @@ from capplan.describe.model import ModelSpec
 from capplan.describe.model_plan import weight_plan
 from capplan.describe.precision import PRECISIONS, checkpoint_of
 from capplan.describe.quantisation import QuantisationPlan
+from capplan.describe.weight_schemes import ScaledEightBit, WeightScheme
 from capplan.errors import UsageError
 from capplan.memory.gguf_plan import mix_plan
+from capplan.memory.serving_plan import Device, default_batched_tokens, step_tier
 from capplan.serving.pool import held_weights, pool_tokens
 from capplan.serving.replica import EngineSettings, Replica
 from capplan.serving.workload import Workload
@@ -24,7 +29,26 @@ from capplan.work.formats import MATH_FORMATS, Formats
 from capplan.work.sharding import Sharding, check_sharding
 from capplan.work.step import is_encoder
 
-ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
+ENGINES = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "trtllm": "trtllm",
+    "tensorrt-llm": "trtllm",
+    "tensorrt_llm": "trtllm",
+    "llama.cpp": "llama.cpp",
+    "transformers": "transformers",
+}
+
+EAGER = frozenset({"transformers"})
+"""Engines that replay no graphs."""
+
+OWN_SCHEMES: dict[tuple[str, str], WeightScheme] = {
+    ("trtllm", "fp8"): ScaledEightBit(FP8_E4M3, "tensor", activation_scale=FP32)
+}
+"""How an engine's own tools quantise a model of which no checkpoint is known."""
+
+USUAL_LENGTH = 8192
+"""Tokens of the longest request where a table does not say: some engines take whole prompts at once."""
 
 BENCHMARK_WAVES = 10
 """Requests that each client of the usual benchmark sends: ten times the concurrency in all."""
@@ -41,7 +65,7 @@ class MeasuredServer:
         engine: the engine's name.
         isl: the longest input.
         osl: the longest output.
-        concurrency: clients.
+        concurrency: clients of a closed loop, or a batch; with a request rate it plays no part.
         mean_length: mean length as a share of the longest.
         gpus: devices in all.
         tp: tensor-parallel size of attention, over all its devices or within a data-parallel group.
@@ -50,7 +74,8 @@ class MeasuredServer:
         pipeline: stages.
         kv: format of the KV cache; None: not said.
         settings: the server's.
-        waves: requests of each client.
+        waves: requests of each client; None: a steady load.
+        request_rate: requests a second of an open loop; None: a closed loop.
     """
 
     model: str
@@ -69,6 +94,7 @@ class MeasuredServer:
     kv: str | None = None
     settings: EngineSettings = field(default_factory=EngineSettings)
     waves: int | None = BENCHMARK_WAVES
+    request_rate: float | None = None
 
 
 def server_replica(server: MeasuredServer, machine: Callable[[str, str], Machine] | None = None) -> Replica:
@@ -79,9 +105,9 @@ def server_replica(server: MeasuredServer, machine: Callable[[str, str], Machine
     """
     engine = ENGINES.get(server.engine.lower())
     if engine is None:
-        raise UsageError(f"{server.engine!r} is not an engine that was fitted", where="backend")
+        raise UsageError(f"{server.engine[:40]!r} is not an engine that capplan describes", where="engine")
     device = (machine or _machine)(server.gpu, engine)
-    spec, plan = measured_checkpoint(server.model, server.precision)
+    spec, plan = measured_checkpoint(server.model, server.precision, engine)
     sharding = sharding_of(server)
     check_sharding(spec, sharding)
     check_weights(spec, plan, sharding, device.gpu)
@@ -114,8 +140,25 @@ def server_workload(server: MeasuredServer) -> Workload:
     return Workload(
         isl=max(1.0, server.isl * server.mean_length),
         osl=max(1.0, server.osl * server.mean_length),
-        concurrency=server.concurrency,
+        concurrency=server.concurrency if server.request_rate is None else None,
+        request_rate=server.request_rate,
         waves=server.waves,
+    )
+
+
+def default_settings(engine: str, version: str | None, gpu: GpuSpec) -> EngineSettings:
+    """An engine's own settings at a version on a device; the latest version's where that one is not known."""
+    try:
+        rules, batching = engine_rules(engine, version or None), batching_rules(engine, version or None)
+    except UsageError:
+        rules, batching = engine_rules(engine), batching_rules(engine)
+    device = Device(gpu.engine_memory)
+    return EngineSettings(
+        max_num_batched_tokens=default_batched_tokens(rules, device, USUAL_LENGTH),
+        max_num_seqs=step_tier(rules, device).max_num_seqs,
+        chunked_prefill=batching.rules.chunked_prefill,
+        receive_interval=batching.rules.receive_interval,
+        batch_wait=batching.rules.batch_wait_steps,
     )
 
 
@@ -143,7 +186,7 @@ def replicas_of(server: MeasuredServer) -> int:
 
 
 @lru_cache(maxsize=256)
-def measured_checkpoint(model: str, precision: str | None) -> tuple[ModelSpec, QuantisationPlan]:
+def measured_checkpoint(model: str, precision: str | None, engine: str = "vllm") -> tuple[ModelSpec, QuantisationPlan]:
     """A table's model and how its checkpoint stores the weights: a precision that its name tells counts as given.
 
     Raises:
@@ -152,11 +195,11 @@ def measured_checkpoint(model: str, precision: str | None) -> tuple[ModelSpec, Q
     found = find_checkpoint(model)
     precision = precision or found.precision or None
     if precision is None or precision in PRECISIONS:
-        return checkpoint_of(found.spec, precision)
+        return checkpoint_of(found.spec, precision, default=OWN_SCHEMES.get((engine, precision or "")))
     plan = weight_plan(found.spec, precision)
     return found.spec, mix_plan(found.spec, plan) if isinstance(plan, GgufMix) else plan
 
 
 @lru_cache(maxsize=64)
 def _machine(gpu: str, engine: str) -> Machine:
-    return machine_for(load_gpu(gpu), engine)
+    return machine_for(load_gpu(gpu), engine, cuda_graphs=engine not in EAGER)

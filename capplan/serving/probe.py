@@ -31,7 +31,7 @@ SAME_POINT = 0.95
 OTHER_LENGTHS = 0.65
 """Correlation of errors at one load but other lengths, as a share."""
 
-TPOT_OCTAVES = 4.0
+TPOT_OCTAVES = 5.0
 """λ of the time per output token."""
 
 TTFT_OCTAVES = 6.0

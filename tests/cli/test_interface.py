@@ -25,6 +25,7 @@ from capplan.report.schemas import RESULTS, command_schema
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "tests" / "data" / "model_truth" / "configs" / "google--gemma-2-2b.json")
 LOG = str(ROOT / "tests" / "data" / "logs" / "vllm-llama-3.1-8b.log")
+SERVERS = str(ROOT / "tests" / "data" / "measured" / "servers.csv")
 ENCODER = str(ROOT / "tests" / "data" / "model_truth" / "configs" / "FacebookAI--xlm-roberta-large.json")
 AD_HOC = ["--gpu-memory", "24GiB", "--memory-bandwidth", "1008GB/s", "--tflops", "165"]
 UNIFORM = ["kv", "--layers", "32", "--kv-heads", "8", "--head-dim", "128"]
@@ -87,6 +88,10 @@ ANSWERED = {
     "speculate": [
         words("speculate --acceptance 0.5,0.95 --draft-tokens 4 --draft-ratio 0.1"),
         words("speculate --acceptance 0.7 --model llama3.1-8b --gpu h100 --medusa-heads 4 --batch 1,64"),
+    ],
+    "validate": [
+        ["validate", SERVERS],
+        ["validate", SERVERS, "--by", "engine,precision", "--probe", SERVERS],
     ],
     "profiles list": [["profiles", "list"]],
     "profiles show": [["profiles", "show", "h100"]],
