@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from capplan.questions.advise import advise as advise
     from capplan.questions.attention_pairs import attention_pairs as attention_pairs
     from capplan.questions.cost import serving_cost as serving_cost
     from capplan.questions.decode import decode as decode
@@ -40,9 +41,11 @@ if TYPE_CHECKING:
     from capplan.questions.speculate import speculate as speculate
     from capplan.questions.step import step as step
     from capplan.questions.validate import validate as validate
+    from capplan.questions.sweep import sweep as sweep
     from capplan.questions.weights import weights as weights
 
 _PUBLIC = {
+    "advise": "advise",
     "attention_pairs": "attention_pairs",
     "compare": "compare",
     "cost_diff": "cost_diff",
@@ -73,6 +76,7 @@ _PUBLIC = {
     "speculate": "speculate",
     "step": "step",
     "validate_models": "models",
+    "sweep": "sweep",
     "weights": "weights",
 }
 """The module in `capplan.questions` that holds each public function."""

@@ -79,6 +79,7 @@ def load_curve(replica: Replica, workloads: Workloads) -> Load:
         burst=one,
         depth=replica.spec.depth,
         moe_layers=replica.moe_layers,
+        eager=not replica.machine.cuda_graphs,
     )
 
 

@@ -122,6 +122,7 @@ class Load:
         burst: the prefill of kk prompts.
         depth: layers.
         moe_layers: layers with routed experts.
+        eager: whether decode runs without graphs, so that the host bounds its steps as well.
     """
 
     workload: Workload
@@ -138,6 +139,7 @@ class Load:
     burst: StepParts
     depth: int
     moe_layers: int
+    eager: bool = False
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,7 @@ def load_of(replica: Replica, workload: Workload) -> Load:
         burst=prefill_of(replica, new, together, one),
         depth=replica.spec.depth,
         moe_layers=replica.moe_layers,
+        eager=not replica.machine.cuda_graphs,
     )
 
 
@@ -233,6 +236,8 @@ def operating_point(load: Load, times: EngineTimes) -> OperatingPoint:
     """The figures of a load under an engine's constants; see the module for the equations."""
     workload, running = load.workload, load.running
     step, share = load.decode.seconds(times), load.joining.seconds(times)
+    if load.eager:
+        step = larger(step, host_floor(times, load.depth, load.moe_layers))
     tpot = step + larger(running - 1, 0.0) / workload.osl * share
     ttft, terms = first_token(load, times, tpot, step, share)
     service = ttft + (workload.osl - 1) * tpot

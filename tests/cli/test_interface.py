@@ -85,6 +85,7 @@ ANSWERED = {
             "estimate --model llama3.1-8b --gpu h100 --isl 1k --osl 9 --concurrency 4 --medusa-heads 4 --acceptance 0.6"
         ),
     ],
+    "advise": [words("advise --model llama3.1-8b --gpu h100 --isl 1k --osl 200 --concurrency 16")],
     "speculate": [
         words("speculate --acceptance 0.5,0.95 --draft-tokens 4 --draft-ratio 0.1"),
         words("speculate --acceptance 0.7 --model llama3.1-8b --gpu h100 --medusa-heads 4 --batch 1,64"),

@@ -1,0 +1,90 @@
+"""The checklist: every item has a figure or a reason, each equals two estimates side by side, and the order is by gain."""
+
+from __future__ import annotations
+
+import pytest
+
+from capplan.errors import UsageError
+from capplan.questions.advise import CHECKLIST, Advice, advise
+from capplan.questions.estimate import EstimateResult, LoadRequest, estimate
+
+LOAD = LoadRequest(2000, 500, 32)
+MODEL, GPU = "llama3.1-70b", "h100-sxm-80gb"
+
+SEED = {
+    "16-bit weights",
+    "flash attention",
+    "GQA or MQA model",
+    "prefix caching",
+    "continuous batching",
+    "4-bit weights (AWQ)",
+    "speculative decoding",
+    "tensor parallel",
+    "CUDA graphs",
+}
+"""Items of the checklist that introductions print, each with a claim."""
+
+
+@pytest.fixture(scope="module")
+def advice() -> dict[str, Advice]:
+    return {item.item: item for item in advise(MODEL, GPU, load=LOAD, tensor_parallel_size=4).result.items}
+
+
+def estimated(**options: object) -> EstimateResult:
+    return estimate(MODEL, GPU, load=LOAD, **{"tensor_parallel_size": 4, **options}).result  # type: ignore[arg-type]
+
+
+def test_every_item_of_the_list_has_a_figure_beside_its_claim(advice: dict[str, Advice]) -> None:
+    assert SEED <= set(advice) == {item.item for item in CHECKLIST}
+    for name in SEED:
+        assert advice[name].claim
+        assert (advice[name].gain or 0) > 0
+
+
+def test_items_are_ranked_by_what_they_gain() -> None:
+    items = advise(MODEL, GPU, load=LOAD, tensor_parallel_size=4).result.items
+    states = [item.state for item in items]
+    assert states == sorted(states, key=("possible", "in place", "not possible").index)
+    possible = [item.gain or 0 for item in items if item.state == "possible"]
+    assert possible == sorted(possible, reverse=True)
+
+
+def test_a_gain_is_that_of_two_estimates(advice: dict[str, Advice]) -> None:
+    now, then = estimated(), estimated(weight_dtype="awq-int4-g128")
+    assert advice["4-bit weights (AWQ)"].gain == pytest.approx(now.mean_tpot_ms / then.mean_tpot_ms)
+    eager = estimated(enforce_eager=True)
+    assert advice["CUDA graphs"].gain == pytest.approx(eager.mean_tpot_ms / now.mean_tpot_ms)
+    assert advice["CUDA graphs"].state == "in place"
+
+
+def test_figures_that_can_be_counted_by_hand(advice: dict[str, Advice]) -> None:
+    assert advice["16-bit weights"].gain == pytest.approx(2)
+    assert advice["8-bit KV cache"].gain == pytest.approx(2, rel=0.01)
+    assert advice["tensor parallel"].throughput_gain is not None
+    assert 1 < advice["tensor parallel"].throughput_gain < 2
+    assert 1 < (advice["more replicas"].gain or 0) <= 2
+
+
+def test_gqa_saves_as_many_caches_as_it_has_query_heads_to_a_kv_head() -> None:
+    """Llama-3.1-8B has 32 query heads and 8 KV heads; the pool beside it is the same size to a block."""
+    items = {item.item: item for item in advise("llama3.1-8b", GPU, load=LOAD).result.items}
+    assert items["GQA or MQA model"].state == "in place"
+    assert 4 <= (items["GQA or MQA model"].gain or 0) < 5
+
+
+def test_what_cannot_be_done_says_why() -> None:
+    items = {item.item: item for item in advise("deepseek-v3", "h200", load=LOAD, tensor_parallel_size=8).result.items}
+    assert items["GQA or MQA model"].state == "not possible"
+    assert items["GQA or MQA model"].remark
+    assert "MTP" in items["speculative decoding"].remark
+
+
+def test_at_a_rate_throughput_is_the_most_that_can_be_served() -> None:
+    load = LoadRequest(2000, 500, request_rate=1.0)
+    items = {item.item: item for item in advise(MODEL, GPU, load=load, tensor_parallel_size=4).result.items}
+    assert items["more replicas"].gain == pytest.approx(2, rel=0.05)
+
+
+def test_a_share_beyond_one_is_refused() -> None:
+    with pytest.raises(UsageError, match="share"):
+        advise(MODEL, GPU, load=LOAD, cached=1.5, tensor_parallel_size=4)
