@@ -27,7 +27,8 @@ SHARE_RANGE = (0.5, 2.0)
 
 def own_stack(name: str, hidden: int, heads: int, kv_heads: int, width: int, layers: int, vocabulary: int) -> ModelSpec:
     """A plain decoder with grouped queries and heads of 128."""
-    block = Block(mixer=Attention(heads=heads, kv_heads=kv_heads, head_dim=128), ffn=Dense(intermediate_size=width))
+    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=128)
+    block = Block(mixer=(mixer,), ffn=(Dense(intermediate_size=width),))
     return ModelSpec(
         name=name,
         hidden_size=hidden,

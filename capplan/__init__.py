@@ -12,7 +12,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from capplan.questions.advise import advise as advise
     from capplan.questions.attention_pairs import attention_pairs as attention_pairs
+    from capplan.questions.compare import compare as compare
     from capplan.questions.cost import serving_cost as serving_cost
+    from capplan.questions.cost_diff import cost_diff as cost_diff
     from capplan.questions.decode import decode as decode
     from capplan.questions.encode import encode as encode
     from capplan.questions.estimate import estimate as estimate
@@ -27,10 +29,8 @@ if TYPE_CHECKING:
     from capplan.questions.models import list_models as list_models
     from capplan.questions.models import show_model as show_model
     from capplan.questions.models import validate_models as validate_models
-    from capplan.questions.prefill import prefill as prefill
-    from capplan.questions.compare import compare as compare
-    from capplan.questions.cost_diff import cost_diff as cost_diff
     from capplan.questions.plan import plan as plan
+    from capplan.questions.prefill import prefill as prefill
     from capplan.questions.prices import price_import as price_import
     from capplan.questions.prices import price_list as price_list
     from capplan.questions.prices import price_show as price_show
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from capplan.questions.simulate import simulate as simulate
     from capplan.questions.speculate import speculate as speculate
     from capplan.questions.step import step as step
-    from capplan.questions.validate import validate as validate
     from capplan.questions.sweep import sweep as sweep
+    from capplan.questions.validate import validate as validate
     from capplan.questions.weights import weights as weights
 
 _PUBLIC = {

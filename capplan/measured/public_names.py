@@ -1,6 +1,7 @@
 """What public tables call things, and what they are called here: data in ``public_names.yaml``.
 
-A name is compared in lower case, with blanks, ``_`` and ``-`` alike, and without what it has in brackets. Names that the
+A name is compared in lower case, with blanks, ``_`` and ``-`` alike, and without what it has in brackets. Names that
+the
 file lacks are given back as they are: the catalog may know them.
 """
 
@@ -18,7 +19,8 @@ _FILE = Path(__file__).parent / "public_names.yaml"
 _BRACKETS = re.compile(r"\s*[\[(][^()\[\]]*[\])]")
 _GGML = re.compile(r"\b(I?Q[1-8]_(?:K(?:_(?:S|M|L|XL))?|[01]|[A-Z0-9]{1,4}))\b", re.IGNORECASE)
 _TUNED = re.compile(
-    r"[-_. ](?:instruct|chat|it|base|sft|dpo|qat|thinking|exp|preview|hf|gguf|q[1-8][-_](?:[01]|k(?:[-_][sml])?)|v?[0-9]{4})$",
+    r"[-_. ](?:instruct|chat|it|base|sft|dpo|qat|thinking|exp|preview|hf|gguf|"
+    r"q[1-8][-_](?:[01]|k(?:[-_][sml])?)|v?[0-9]{4})$",
     re.IGNORECASE,
 )
 _PUBLISHER = re.compile(r"^[\w.-]{1,80}/")
@@ -53,7 +55,7 @@ def gpu_named(name: str) -> str:
 
 
 def models_named(name: str) -> tuple[str, ...]:
-    """What a table's model may be called in the catalog, the nearest first: as it is, then without its tuning's name."""
+    """What a table's model may be called in the catalog, the nearest first: as it is, without its tuning's name."""
     known: Mapping[str, str] = public_names()["models"]
     tried = [name]
     base = name

@@ -178,9 +178,7 @@ def check_step(spec: ModelSpec, step: Step) -> None:
     if not (step.decode or step.prefill or step.encode):
         raise UsageError("the step has nothing to do", hint="give decode sequences, a prefill chunk, or both")
     if step.decode and is_encoder(spec):
-        raise UsageError(
-            f"{spec.name} is an encoder: it keeps no cache and cannot decode", hint="ask for its prefill"
-        )
+        raise UsageError(f"{spec.name} is an encoder: it keeps no cache and cannot decode", hint="ask for its prefill")
     for name, value, least in _scalars(step):
         if is_number(value) and value < least:
             raise UsageError(f"{name} must be at least {least}, not {value}")

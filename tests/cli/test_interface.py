@@ -102,11 +102,19 @@ ANSWERED = {
     "models import": [["models", "import", CONFIG, "--name", "gemma"]],
     "models validate": [["models", "validate", str(ROOT / "pyproject.toml")]],
     "plan": [
-        "plan --model llama3.1-8b --gpu h100,l4 --isl 1000 --osl 200 --request-rate 20 --tpot 30ms --on 2026-11-29".split(),
-        "plan --model llama3.1-8b --gpu t4 --isl 1000 --osl 200 --concurrency 20 --tpot 1ms --price-per-gpu-hour 1".split(),
+        words(
+            "plan --model llama3.1-8b --gpu h100,l4 --isl 1000 --osl 200 --request-rate 20 --tpot 30ms --on 2026-11-29"
+        ),
+        words(
+            "plan --model llama3.1-8b --gpu t4 --isl 1000 --osl 200 --concurrency 20 --tpot 1ms --price-per-gpu-hour 1"
+        ),
     ],
-    "compare": [["compare", *(str(ROOT / "tests" / "data" / "documents" / f"cost_{name}.json") for name in ("before", "after"))]],
-    "diff": [["diff", *(str(ROOT / "tests" / "data" / "documents" / f"cost_{name}.json") for name in ("before", "after"))]],
+    "compare": [
+        ["compare", *(str(ROOT / "tests" / "data" / "documents" / f"cost_{name}.json") for name in ("before", "after"))]
+    ],
+    "diff": [
+        ["diff", *(str(ROOT / "tests" / "data" / "documents" / f"cost_{name}.json") for name in ("before", "after"))]
+    ],
     "cost": [
         words("cost --throughput 100 --tokens-per-request 500 --requests-per-day 10000 --price-per-gpu-hour 3"),
         words(
