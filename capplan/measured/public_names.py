@@ -1,8 +1,7 @@
 """What public tables call things, and what they are called here: data in ``public_names.yaml``.
 
 A name is compared in lower case, with blanks, ``_`` and ``-`` alike, and without what it has in brackets. Names that
-the
-file lacks are given back as they are: the catalog may know them.
+the file lacks are given back as they are: the catalog may know them.
 """
 
 from __future__ import annotations
