@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from capplan.describe.engine_times import EngineTimes
 from capplan.describe.model import MixtureOfExperts, ModelSpec
@@ -13,6 +15,9 @@ from capplan.timing.step_sums import StepSums, step_sums
 from capplan.work.formats import Formats
 from capplan.work.sharding import Sharding
 from capplan.work.step import Decode, Prefill, Step, ledger
+
+MOST_CHUNKS = 64
+"""Chunks of a prompt that are worked out one by one."""
 
 
 @dataclass(frozen=True)
@@ -137,21 +142,38 @@ class Replica:
 
     def prefill(self, tokens: int, sequences: int = 1) -> StepParts:
         """`sequences` prompts of `tokens` in steps of their own, chunk after chunk of the token budget."""
-        parts = StepParts()
-        for chunk, prefix in self.chunks(tokens, sequences):
-            parts += self.step(Step(prefill=(Prefill(chunk, prefix, sequences),)), sequences)
-        return parts
+        return over_chunks(
+            self.chunks(tokens, sequences),
+            lambda chunk, prefix: self.step(Step(prefill=(Prefill(chunk, prefix, sequences),)), sequences),
+        )
 
     def joined(self, tokens: int, running: int, context: int) -> StepParts:
         """What a prompt of `tokens` adds to the decode steps of `running` sequences which it joins."""
         alone = self.decode_step(running, context)
-        parts = StepParts()
-        for chunk, prefix in self.chunks(tokens, 1, taken=running):
+
+        def added(chunk: int, prefix: int) -> StepParts:
             step = Step(decode=(Decode(running, context),), prefill=(Prefill(chunk, prefix),))
-            parts += self.step(step, running + 1) - alone
-        return parts
+            return self.step(step, running + 1) - alone
+
+        return over_chunks(self.chunks(tokens, 1, taken=running), added)
 
     def chunks(self, tokens: int, sequences: int, taken: int = 0) -> list[tuple[int, int]]:
         """(tokens, prefix) of each chunk of a prompt under the token budget, of which `taken` tokens are decoded."""
         most = max(1, (self.settings.max_num_batched_tokens - taken) // sequences)
         return [(min(most, tokens - start), start) for start in range(0, tokens, most)]
+
+
+def over_chunks(chunks: list[tuple[int, int]], parts: Callable[[int, int], StepParts]) -> StepParts:
+    """The sum over a prompt's chunks; of very many, over some, and linear in the prefix between those.
+
+    Between the chunks a and b it adds ``Σ_{k=a+1..b} = (b - a)·(f_a + f_b)/2 + (f_b - f_a)/2``.
+    """
+    if len(chunks) <= MOST_CHUNKS:
+        return sum((parts(*chunk) for chunk in chunks), StepParts())
+    full = chunks[:-1]
+    places = [round(part * (len(full) - 1) / (MOST_CHUNKS // 2)) for part in range(MOST_CHUNKS // 2 + 1)]
+    found = [parts(*full[place]) for place in places]
+    total = parts(*chunks[-1]) + found[0]
+    for (first, start), (last, end) in pairwise(zip(places, found, strict=True)):
+        total = total + (start + end) * ((last - first) / 2) + (end - start) * 0.5
+    return total
