@@ -25,8 +25,8 @@ from calibrate.alpha_beta import fit_alpha_beta
 from calibrate.device import Device, conditions, open_device, provenance
 from calibrate.kernels.kernel import error_of, some_of
 from calibrate.random_numbers import random_normal
+from calibrate.repeats import Timing, mark
 from calibrate.samples import Recorder, Sample, recording
-from calibrate.timer import Timing, mark
 from capplan.errors import CapplanError
 
 SIZES = tuple(1 << power for power in range(10, 27, 2))

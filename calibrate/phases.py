@@ -18,10 +18,10 @@ from calibrate.device import Device, conditions
 from calibrate.formats import ITEM_BYTES
 from calibrate.kernels.launch import captured
 from calibrate.phase_load import Load
+from calibrate.repeats import Timing, mark
 from calibrate.samples import Sample
 from calibrate.stack.model import Model, cache_bytes, gumbel_noise
 from calibrate.stack.weights import Weights
-from calibrate.timer import Timing, mark
 from capplan.describe.model import ModelSpec
 from capplan.memory.recurrent_state import CONVOLUTION_DTYPE
 from capplan.memory.sequence_memory import Lengths, SequenceMemory, sequence_memory

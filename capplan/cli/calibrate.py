@@ -8,14 +8,29 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from capplan.cli.options import ModelsDir
+from capplan.cli.options import HardwareDir, Model, ModelsDir, TensorParallel
 from capplan.cli.output import answers
 from capplan.cli.progress import bar
-from capplan.describe.quantities import parse_integer, parse_seconds
+from capplan.cli.setting import EngineName, ProfilesDir
+from capplan.describe.quantities import parse_integer, parse_list, parse_seconds, parse_tokens
 from capplan.errors import UsageError, did_you_mean
 from capplan.questions.answer import Answer
-from capplan.questions.calibrate import CalibrationResult, CheckResult, KernelImportResult
-from capplan.report.views.calibrate import calibration_view, check_view, kernel_import_view
+from capplan.questions.calibrate import (
+    CalibrationResult,
+    CheckResult,
+    EndpointResult,
+    ImportResult,
+    KernelImportResult,
+    PhasesResult,
+)
+from capplan.report.views.calibrate import (
+    calibration_view,
+    check_view,
+    endpoint_view,
+    import_view,
+    kernel_import_view,
+    phases_view,
+)
 
 
 class _RunByDefault(TyperGroup):
@@ -35,6 +50,8 @@ app = typer.Typer(
     help="Measure this device (or a server), fit a profile, and prove it.",
     pretty_exceptions_enable=False,
 )
+
+MODES = ("eager", "graphs", "compile")
 
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Threads = Annotated[str | None, typer.Option("--threads", help="Threads of a CPU [torch's own choice].")]
@@ -126,6 +143,146 @@ def check_command(
         )
 
 
+@app.command("phases")
+@answers(phases_view)
+def phases_command(
+    model: Annotated[str, typer.Option("--model", "-m", help="Catalog name, config.json, folder or YAML file.")],
+    isl: Annotated[str, typer.Option("--isl", help="Tokens of each prompt.")] = "512",
+    osl: Annotated[str, typer.Option("--osl", help="Tokens that each sequence gets.")] = "32",
+    batch: Annotated[str, typer.Option("--batch", help="Sequences.")] = "1",
+    device: DeviceName = "auto",
+    runner: Annotated[str, typer.Option("--runner", help="stack, or transformers (its own generate).")] = "stack",
+    mode: Annotated[str, typer.Option("--mode", help="How kernels are launched: eager, graphs or compile.")] = "eager",
+    dtype: Annotated[str, typer.Option("--dtype", help="bf16, fp16 or fp32.")] = "bf16",
+    layers: Annotated[str | None, typer.Option("--layers", help="Layers to run [as many as fit].")] = None,
+    profile: Annotated[Path | None, typer.Option("--profile", help="A profile whose word is to stand beside.")] = None,
+    threads: Threads = None,
+    clock: Clock = "wall",
+    models_dir: ModelsDir = [],
+) -> Answer[PhasesResult]:
+    """TTFT, TPOT and throughput of one model with random weights on this device, and the bytes of its caches."""
+    from calibrate.phase_load import Load
+    from calibrate.phases_answer import PhasesRequest, phases_answer
+
+    load = Load(
+        parse_integer(batch, "--batch", least=1), parse_tokens(isl, "--isl"), parse_tokens(osl, "--osl", least=2)
+    )
+    request = PhasesRequest(
+        model=model,
+        load=load,
+        device=device,
+        runner=_one_of(runner, ("stack", "transformers"), "--runner"),
+        mode=_one_of(mode, MODES, "--mode"),
+        format=_one_of(dtype, ("bf16", "fp16", "fp32"), "--dtype"),
+        layers=parse_integer(layers, "--layers", least=1) if layers else None,
+        profile=profile,
+        threads=_threads(threads),
+        clock=clock,
+        models_dirs=tuple(models_dir),
+    )
+    return phases_answer(request)
+
+
+@app.command("endpoint")
+@answers(endpoint_view)
+def endpoint_command(
+    url: Annotated[str, typer.Argument(help="http://localhost:8000")],
+    model: Annotated[str, typer.Option("--model", "-m", help="The model as the server calls it.")],
+    isl: Annotated[str, typer.Option("--isl", help="Input tokens of a request.")] = "512",
+    osl: Annotated[str, typer.Option("--osl", help="Output tokens of a request.")] = "64",
+    concurrency: Annotated[str | None, typer.Option("--concurrency", help="Requests at once: 1,8,32.")] = None,
+    request_rate: Annotated[str | None, typer.Option("--request-rate", help="Requests a second: 0.5,2.")] = None,
+    max_requests: Annotated[str | None, typer.Option("--max-requests", help="Of each load [ten a client].")] = None,
+    shared_prefix: Annotated[
+        str, typer.Option("--shared-prefix", help="Tokens that prompts begin with: cold first, then warm.")
+    ] = "0",
+    chat: Annotated[bool, typer.Option("--chat", help="Use chat completions.")] = False,
+    timeout: Annotated[str, typer.Option("--timeout", help="Of one request: 600s.")] = "600s",
+    seed: Annotated[str | None, typer.Option("--seed", help="Of prompts and arrivals [a fresh one].")] = None,
+    api_key_env: Annotated[str, typer.Option("--api-key-env", help="Environment variable that holds a key.")] = "",
+    save: Annotated[Path | None, typer.Option("--save", help="Write the loads as vllm bench serve does.")] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="The server's device, to compare with an estimate.")] = None,
+    compare_model: Annotated[
+        str | None, typer.Option("--compare-model", help="The model as capplan knows it [--model].")
+    ] = None,
+    engine: EngineName = "vllm",
+    tensor_parallel_size: TensorParallel = "1",
+    profiles_dir: ProfilesDir = [],
+) -> Answer[EndpointResult]:
+    """Put a running OpenAI-compatible server under loads, and compare it with what capplan says of them."""
+    from calibrate.endpoint_answer import EndpointRequest, endpoint_answer
+
+    setting: dict[str, Any] = {}
+    if gpu:
+        tp = parse_integer(tensor_parallel_size, "--tensor-parallel-size", least=1)
+        setting = {"model": compare_model or model, "gpu": gpu, "engine": engine, "tensor_parallel_size": tp}
+        setting["profiles_dirs"] = tuple(profiles_dir)
+    request = EndpointRequest(
+        url=url,
+        model=model,
+        isl=parse_tokens(isl, "--isl"),
+        osl=parse_tokens(osl, "--osl"),
+        concurrencies=parse_list(concurrency, _clients, "--concurrency") if concurrency else (),
+        request_rates=parse_list(request_rate, _rate, "--request-rate") if request_rate else (),
+        most_requests=parse_integer(max_requests, "--max-requests", least=1) if max_requests else None,
+        shared_prefix=parse_tokens(shared_prefix, "--shared-prefix", least=0),
+        chat=chat,
+        timeout=parse_seconds(timeout, "--timeout", unit="s"),
+        seed=parse_integer(seed, "--seed") if seed else None,
+        api_key_env=api_key_env,
+        save=save,
+        setting=setting,
+    )
+    with bar("the server may still be busy with what was sent") as say:
+        return endpoint_answer(request, say)
+
+
+@app.command("import")
+@answers(import_view)
+def import_command(
+    files: Annotated[list[Path], typer.Argument(help="Results of vllm bench, aiperf, guidellm, llama-bench ...")],
+    gpu: Annotated[str, typer.Option("--gpu", help="The device that the servers ran on.")],
+    model: Model = None,
+    engine: Annotated[str | None, typer.Option("--engine", help="Their engine [as the files say].")] = None,
+    tensor_parallel_size: TensorParallel = "1",
+    weight_dtype: Annotated[str | None, typer.Option("--weight-dtype", help="[the checkpoint's].")] = None,
+    kv_cache_dtype: Annotated[str | None, typer.Option("--kv-cache-dtype", help="[by the checkpoint].")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The profile to write.")] = None,
+    hardware_dir: HardwareDir = [],
+    profiles_dir: ProfilesDir = [],
+) -> Answer[ImportResult]:
+    """Fit an engine's own terms to what was measured of it, and write them into the device's profile."""
+    from calibrate.import_answer import ImportRequest, import_answer
+
+    request = ImportRequest(
+        files=files,
+        gpu=gpu,
+        model=model,
+        engine=engine,
+        tp=parse_integer(tensor_parallel_size, "--tensor-parallel-size", least=1),
+        weight_dtype=weight_dtype,
+        kv_cache_dtype=kv_cache_dtype,
+        out=out,
+        hardware_dirs=tuple(hardware_dir),
+        profiles_dirs=tuple(profiles_dir),
+    )
+    return import_answer(request)
+
+
+def _clients(text: str, flag: str) -> int:
+    return parse_integer(text, flag, least=1, most=1 << 16)
+
+
+def _rate(text: str, flag: str) -> float:
+    try:
+        value = float(text) if len(text) <= 20 else 0.0
+    except ValueError:
+        value = 0.0
+    if not 1e-4 <= value <= 1e6:
+        raise UsageError(f"{text[:20]!r} is no number of requests a second", where=flag, hint="0.5 or 2,8")
+    return value
+
+
 @app.command("import-kernels")
 @answers(kernel_import_view)
 def import_kernels_command(
@@ -146,9 +303,11 @@ def _threads(text: str | None) -> int | None:
 
 
 def _modes(names: list[str]) -> tuple[str, ...]:
-    known = ("eager", "graphs", "compile")
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known) or ", ".join(known)
-            raise UsageError(f"{name[:20]!r} is no way of launching", where="--mode", hint=hint)
-    return tuple(names)
+    return tuple(_one_of(name, MODES, "--mode") for name in names)
+
+
+def _one_of(name: str, known: tuple[str, ...], flag: str) -> str:
+    if name not in known:
+        hint = did_you_mean(name, known) or ", ".join(known)
+        raise UsageError(f"{name[:20]!r} cannot be chosen", where=flag, hint=hint)
+    return name
