@@ -17,20 +17,17 @@ from fractions import Fraction
 from math import ceil
 
 from capplan.cost.hire import Hire, HireBook
-from capplan.describe.catalog import list_entries
-from capplan.describe.gpu import GpuSpec
-from capplan.describe.gpu_catalog import load_gpu, read_gpu
 from capplan.errors import NotFoundError, UnsupportedError, UsageError
 from capplan.planner.bounds import Bound, best_rate, bound_of, most_in_time
 from capplan.planner.capacity import Capacity, find_capacity, most_clients, narrowed, slowdown
 from capplan.planner.rejections import Rejections
 from capplan.planner.search import BestFirst
-from capplan.planner.space import Traits, shapes
 from capplan.planner.step_memory import RememberingReplica, StepMemory
 from capplan.questions.plan_formats import FormatChoice, format_choices
 from capplan.questions.plan_lookup import Lookup
 from capplan.questions.plan_option import Candidate, Option
 from capplan.questions.plan_request import PlanRequest
+from capplan.questions.plan_space import Space, devices, space_options, unlaunchable
 from capplan.questions.setting_memory import replica_with, setting_budget
 
 DEARER = 3
@@ -87,37 +84,6 @@ class PlanSearch:
         """
         return cls(request, format_choices(request.model, request.weight_formats, request.folders), Rejections())
 
-    def devices(self) -> list[GpuSpec]:
-        """The devices asked for, or every one of the catalog.
-
-        Raises:
-            NotFoundError: one that is not there.
-        """
-        folders = self.request.folders.hardware
-        if self.request.gpus:
-            return [load_gpu(name, folders) for name in dict.fromkeys(self.request.gpus)]
-        return [read_gpu(path) for path in list_entries("hardware", folders)]
-
-    def options(self) -> Iterator[Option]:
-        """Everything that could be built of them."""
-        request = self.request
-        for gpu in self.devices():
-            most = request.max_nodes * (gpu.gpus_per_node or 1)
-            for form in self.formats:
-                if not form.runs_on(gpu):
-                    self.rejections.add(f"no units for {form.label}", gpu.name)
-                    continue
-                for shape in shapes(Traits.of(form.spec), gpu, most):
-                    for engine in request.engines:
-                        for kv in self._kv_formats(gpu):
-                            for budget in request.token_budgets:
-                                self.options_tried += 1
-                                yield Option(gpu, engine, form, kv, shape, budget)
-
-    def _kv_formats(self, gpu: GpuSpec) -> list[str]:
-        """The cache's formats that the device has units for."""
-        return [kv for kv in self.request.kv_formats if not kv.startswith("fp8") or gpu.dense_rate("fp8") is not None]
-
     def plans(self, per_family: int) -> Iterator[Candidate]:
         """Plans, the cheapest first, at most so many of each device, and none at more than `DEARER` times the best."""
         self.search = BestFirst(
@@ -139,7 +105,7 @@ class PlanSearch:
         """Every option at the price of one replica; devices that cannot be had, or of which nothing is known, apart."""
         starts: list[Candidate] = []
         unknown: set[str] = set()
-        for option in self.options():
+        for option in self._options():
             name = option.gpu.name
             if name in unknown:
                 continue
@@ -153,13 +119,28 @@ class PlanSearch:
                 unknown.add(name)
                 self.rejections.add("no measured profile", name)
                 continue
-            reason = _unlaunchable(option)
+            reason = unlaunchable(option)
             if reason:
                 self.rejections.add(reason, option.label)
                 continue
             cost = hire.usd_per_hour(1 + self.request.spare_replicas)
             starts.append(Candidate(option, "priced", cost, hire=hire))
         return starts
+
+    def _options(self) -> Iterator[Option]:
+        """Everything that could be built, counted."""
+        request = self.request
+        space = Space(
+            devices(request.gpus, request.folders),
+            tuple(self.formats),
+            request.engines,
+            request.kv_formats,
+            request.token_budgets,
+            request.max_nodes,
+        )
+        for option in space_options(space, self.rejections):
+            self.options_tried += 1
+            yield option
 
     def _hire(self, option: Option, replicas: int) -> Hire:
         shape, gpu = option.shape, option.gpu
@@ -274,17 +255,3 @@ class PlanSearch:
             bad = ttft * slow_first
             reason = f"TTFT of a lone request is {1e3 * ttft:.3g} ms, {1e3 * bad:.3g} ms at the bad end"
             self.rejections.add("too late a first token", item.option.label, reason, bad / request.ttft - 1)
-
-
-def _unlaunchable(option: Option) -> str:
-    """Why the engine cannot be told the option, or an empty text.
-
-    TensorRT-LLM makes attention data-parallel wholly or not at all. Of a checkpoint's weights vLLM and SGLang can make
-    fp8 ones when they load it; any other scheme wants a checkpoint of its own.
-    """
-    shape, scheme = option.shape, option.format.weight_dtype
-    if option.engine == "trtllm" and shape.dp > 1 and shape.tp > 1:
-        return "attention is data-parallel wholly or not at all in trtllm"
-    if scheme is not None and not (scheme == "fp8" and option.engine in ("vllm", "sglang")):
-        return f"{option.engine} does not make {scheme} weights when it loads"
-    return ""

@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from capplan.cost.amounts import shown_usd
@@ -28,6 +29,7 @@ SHOWN_AS: dict[str, Show] = {
     "flops": lambda value: f"{value / 1e12:,.1f} TFLOP/s",
     "usd": shown_usd,
     "shown": str,
+    "dollars": lambda value: shown_usd(Fraction(value)),
     "signed_usd": lambda value: f"{'+' if value >= 0 else '-'}{shown_usd(abs(value))}",
     "quantity": lambda value: f"{value:,.2f}",
     "number": lambda value: f"{value:,g}",

@@ -109,6 +109,7 @@ ANSWERED = {
             "plan --model llama3.1-8b --gpu t4 --isl 1000 --osl 200 --concurrency 20 --tpot 1ms --price-per-gpu-hour 1"
         ),
     ],
+    "sweep": [words("sweep --model llama3.1-8b --gpu h100,t4 -tp 1 --isl 1k,2k --osl 200 --concurrency 1:64")],
     "compare": [
         ["compare", *(str(ROOT / "tests" / "data" / "documents" / f"cost_{name}.json") for name in ("before", "after"))]
     ],

@@ -1,0 +1,85 @@
+"""How a sweep looks: the front of cost and latency, device by device in a plot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capplan.questions.answer import Answer
+from capplan.questions.sweep import SweepResult
+from capplan.report.charts import Axis, Chart, Series
+from capplan.report.tables import Column, Section, Table, View
+
+MOST_ROWS = 20
+"""Rows of the front that a table for people has."""
+
+_COLUMNS = (
+    Column("GPUs", "gpus", "integer"),
+    Column("GPU", "gpu"),
+    Column("engine", "engine"),
+    Column("tp", "tp", "integer"),
+    Column("pp", "pp", "integer"),
+    Column("dp", "dp", "integer"),
+    Column("weights", "weights"),
+    Column("KV", "kv_cache_dtype"),
+    Column("ISL", "isl", "integer"),
+    Column("OSL", "osl", "integer"),
+    Column("clients", "concurrency", "integer"),
+    Column("TTFT ms", "ttft_ms", "quantity"),
+    Column("TPOT ms", "tpot_ms", "quantity"),
+    Column("tokens/s", "total_token_throughput", "quantity"),
+    Column("$/1M", "cost_per_1m_tokens", "dollars"),
+)
+
+
+def sweep_view(answer: Answer[SweepResult]) -> View:
+    """The front, and what fell out."""
+    result = answer.result
+    where = f", written to {result.output}" if result.output else ""
+    headline = f"{result.rows:,} rows of {result.deployments:,} deployments{where}"
+    sections: list[Section] = []
+    for front in result.fronts[:1]:
+        title = f"Front of TPOT and cost at {front.isl:,} + {front.osl:,} tokens: no other row beats these in both"
+        sections.append(Table(_COLUMNS, _rows(thinned(front.rows)), title=title))
+    if result.rejected:
+        columns = [
+            Column("left out", "reason"),
+            Column("deployments", "options", "integer"),
+            Column("such as", "option"),
+        ]
+        rows = [[row.reason, row.options, row.nearest[0].option if row.nearest else ""] for row in result.rejected]
+        sections.append(Table(columns, rows))
+    return View(headline, sections)
+
+
+def sweep_table(answer: Answer[SweepResult]) -> Table:
+    """All fronts, every column."""
+    names = answer.result.columns
+    rows = [[row[name] for name in names] for front in answer.result.fronts for row in front.rows]
+    return Table([Column(name, name) for name in names], rows)
+
+
+def sweep_chart(answer: Answer[SweepResult]) -> Chart:
+    """Cost against time per token, the front of each device."""
+    front = answer.result.fronts[0]
+    series = tuple(
+        Series(gpu, tuple((row["tpot_ms"], row["cost_per_1m_tokens"]) for row in rows), mark="circle")
+        for gpu, rows in front.by_gpu.items()
+    )
+    return Chart(
+        title=f"What tokens cost at a speed: {answer.inputs['model']}, {front.isl:,} + {front.osl:,} tokens",
+        x=Axis("TPOT, ms", log=True),
+        y=Axis("$ for 1M tokens", log=True),
+        series=series,
+    )
+
+
+def thinned(rows: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
+    """At most `MOST_ROWS` rows, evenly from the first to the last."""
+    if len(rows) <= MOST_ROWS:
+        return list(rows)
+    places = {round(place * (len(rows) - 1) / (MOST_ROWS - 1)) for place in range(MOST_ROWS)}
+    return [rows[place] for place in sorted(places)]
+
+
+def _rows(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    return [[row[column.name] for column in _COLUMNS] for row in rows]
