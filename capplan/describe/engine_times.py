@@ -33,6 +33,10 @@ class EngineTimes(Part):
     """Seconds of a step beside its kernels and its sequences."""
     host_launch: float = 5e-6
     """Seconds that the host takes to launch one kernel when no graph is replayed."""
+    graph_context: int | None = None
+    """Positions of a sequence beyond which its decode steps are not replayed as graphs; None: any."""
+    eager_layer: float = 0.0
+    """Seconds of the host for each layer of such a step."""
     fused: tuple[str, ...] = ()
     """Small kernels, by the operators' names, that the engine runs inside another, with no launch of their own."""
     fuses_quantising: bool = False

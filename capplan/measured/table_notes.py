@@ -32,6 +32,8 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
     ("depth", r"\bdepth (?:\([^()]{1,40}\)=)?(\d{1,7})\b"),
     ("waves", r"\bnum_prompts = (\d{1,5}) x concurrency\b"),
     ("prompts", r"\b(\d{1,7}) (?:prompts|requests)\b"),
+    ("request_rate", r"/ Rate (\d{1,6})\b"),
+    ("request_rate", r"\b(\d{1,6}) ?RPS\b"),
     ("draft_tokens", r"--speculative-num-steps[ =](\d{1,3})\b"),
     ("draft_tokens", r"\"num_speculative_tokens\": ?(\d{1,3})\b"),
 )
@@ -66,6 +68,7 @@ class NoteFacts:
         depth: positions that are cached before.
         waves: requests of each client.
         prompts: requests in all.
+        request_rate: requests a second at which they came, whatever the concurrency that this made.
         draft_tokens: drafted in a round of speculation.
         static: whether the batch starts and ends together.
         layer_split: whether several devices hold layers one after the other.
@@ -85,6 +88,7 @@ class NoteFacts:
     depth: int = 0
     waves: int | None = None
     prompts: int | None = None
+    request_rate: int | None = None
     draft_tokens: int | None = None
     static: bool = False
     layer_split: bool = False

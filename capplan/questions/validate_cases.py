@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from capplan.describe.engine_eras import era_before
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.gpu_catalog import load_gpu
 from capplan.errors import CapplanError, NotFoundError, UsageError
@@ -33,8 +34,9 @@ BATCH_ENGINES = frozenset({"llama.cpp", "transformers"})
 """Engines whose public measurements are of one batch, and not of a server."""
 
 DISAGGREGATED, SPECULATIVE, SUSPECT = "disaggregated", "speculative", "suspect"
+IMPOSSIBLE = "faster than the bound"
 """Why a row is scored apart: prefill and decode on devices of their own, drafts of unknown acceptance, a figure that
-its own table doubts."""
+its own table doubts, one that no device can reach."""
 
 _KV_FORMATS = {"auto": None, "": None, "fp16": "bf16", "f16": "bf16", "float16": "bf16", "bfloat16": "bf16"}
 _LABELS = (
@@ -213,9 +215,11 @@ def table_server(row: TableRow, notes: NoteFacts, known: Known) -> MeasuredServe
         osl=row.osl,
         concurrency=row.concurrency,
         mean_length=row.mean_length,
+        era=era_before(engine, row.engine_version, row.date),
         kv="fp8" if notes.fp8_cache else _KV_FORMATS.get(cache, cache),
         settings=settings,
-        waves=_waves(notes, row.concurrency),
+        waves=_waves(notes, row.concurrency) if notes.request_rate is None else None,
+        request_rate=notes.request_rate,
         **sizes,
     )
 
@@ -310,6 +314,7 @@ def run_case(run: MeasuredRun, known: Known) -> Case:
             tp=known.tp or 1,
             attention_dp=known.dp or 1,
             expert_parallel=known.ep or 1,
+            era=era_before(name, run.engine_version or ""),
             settings=_defaults(name, run.engine_version or "", gpu),
             waves=max(1, round(run.requests / concurrency)) if run.requests and concurrency else None,
             request_rate=run.request_rate if concurrency is None else None,

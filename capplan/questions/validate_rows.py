@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from capplan.errors import CapplanError
-from capplan.questions.validate_cases import Case
+from capplan.questions.validate_cases import IMPOSSIBLE, Case
 from capplan.serving.batch_run import BatchRun, batch_run
 from capplan.serving.forecast import Forecast, carried_spread, forecast, known_replica
 from capplan.serving.forecast_figures import Figure, batch_figure, served_figure
@@ -17,6 +17,12 @@ from capplan.serving.spread import Interval, tpot_interval, ttft_interval
 
 ALWAYS = ("ttft_ms", "tpot_ms")
 """Figures that a served row is predicted, measured or not."""
+
+TOKEN_TIMES = ("tpot_ms", "mean_tpot_ms", "median_tpot_ms")
+
+LEAST_OF_BOUND = 0.5
+"""A time per output token under this share of a decode step's bound was not measured: the client lost tokens, or the
+batch was another."""
 
 ServerKey = tuple[MeasuredServer, str]
 
@@ -124,6 +130,8 @@ def _row(case: Case, ratios: Mapping[ServerKey, list[Probe]], is_probe: bool) ->
     if case.server is not None:
         try:
             predicted, admitted = _predicted(case, case.server, ratios)
+            if not case.aside and _is_impossible(case, case.server):
+                case = replace(case, aside=IMPOSSIBLE)
         except CapplanError as error:
             refused = error.message
     unknown = [name for name in case.measured if predicted.get(name) is None]
@@ -132,6 +140,19 @@ def _row(case: Case, ratios: Mapping[ServerKey, list[Probe]], is_probe: bool) ->
     names = dict.fromkeys((*case.measured, *(() if case.batch or refused else ALWAYS)))
     figures = tuple(_figure(case, name, predicted.get(name), is_probe) for name in names if not _doubled(name, case))
     return ValidatedRow(case.id, case.where, dict(case.labels), admitted, refused, case.aside, is_probe, figures)
+
+
+def _is_impossible(case: Case, server: MeasuredServer) -> bool:
+    """Whether a mean or median time per output token is far under the bound of the decode steps that it comes from.
+
+    A table that judges its rows itself (``quality``) is believed.
+    """
+    measured = [case.measured[name] for name in TOKEN_TIMES if name in case.measured]
+    if case.batch or not measured or case.labels.get("quality"):
+        return False
+    load, running = server_workload(server), _forecast(server).point.terms.admitted
+    step = known_replica(server).decode(max(1, round(running)), round(load.isl + load.osl / 2))
+    return min(measured) < LEAST_OF_BOUND * 1e3 * step.bound
 
 
 def _doubled(name: str, case: Case) -> bool:

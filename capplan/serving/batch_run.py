@@ -4,14 +4,15 @@
     S    = one decode step of B sequences at the mean context d + L + O/2
     time = P + (O - 1)·S
 
-B sequences of which the memory holds fewer run in rounds, one after the other.
+B sequences of which the memory holds fewer run in rounds, one after the other. There is no front end: no request is
+scheduled, no token sent, so that the engine's ``per_sequence`` is left out of every step.
 
 Leaves out: places that become free when short outputs end before long ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
@@ -88,13 +89,16 @@ def prefill_seconds(replica: Replica, batch: int, isl: int, depth: int = 0) -> f
 
 def decode_seconds(replica: Replica, batch: int, context: int) -> float:
     """Seconds of one decode step of B sequences with `context` positions each."""
-    return step_seconds(replica, Step(decode=(Decode(batch, context),)), batch)
+    seconds, times = step_seconds(replica, Step(decode=(Decode(batch, context),)), batch), replica.machine.times
+    if times.graph_context is None or context <= times.graph_context:
+        return seconds
+    return max(seconds, times.eager_layer * replica.spec.depth + times.per_step)
 
 
 def step_seconds(replica: Replica, step: Step, sequences: int) -> float:
     """Seconds of one step; without graphs no faster than the host launches its kernels."""
     if replica.machine.cuda_graphs:
-        return replica.step(step, sequences).seconds(replica.machine.times)
+        return replica.step(step, sequences).seconds(replace(replica.machine.times, per_sequence=0.0))
     return _eager_seconds(Same(replica), step, sequences)
 
 
@@ -102,4 +106,4 @@ def step_seconds(replica: Replica, step: Step, sequences: int) -> float:
 def _eager_seconds(key: Same[Replica], step: Step, sequences: int) -> float:
     replica = key.value
     work = ledger(replica.spec, step, replica.sharding, replica.formats)
-    return float(step_time(work, replica.machine, sequences=sequences).seconds)
+    return float(step_time(work, replica.machine, sequences=0).seconds)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from capplan.describe.batching import batching_rules
 from capplan.describe.checkpoint_names import find_checkpoint
 from capplan.describe.engine import engine_rules
+from capplan.describe.engine_eras import era_of
 from capplan.describe.formats import FP8_E4M3, FP32
 from capplan.describe.gguf_mix import GgufMix
 from capplan.describe.gpu import GpuSpec
@@ -74,6 +75,7 @@ class MeasuredServer:
         pipeline: stages.
         kv: format of the KV cache; None: not said.
         settings: the server's.
+        era: versions of the engine that it is one of, as `capplan.describe.engine_eras` names them; empty: today's.
         waves: requests of each client; None: a steady load.
         request_rate: requests a second of an open loop; None: a closed loop.
     """
@@ -92,6 +94,7 @@ class MeasuredServer:
     expert_parallel: int = 1
     pipeline: int = 1
     kv: str | None = None
+    era: str = ""
     settings: EngineSettings = field(default_factory=EngineSettings)
     waves: int | None = BENCHMARK_WAVES
     request_rate: float | None = None
@@ -108,6 +111,9 @@ def server_replica(server: MeasuredServer, machine: Callable[[str, str], Machine
         raise UsageError(f"{server.engine[:40]!r} is not an engine that capplan describes", where="engine")
     device = (machine or _machine)(server.gpu, engine)
     spec, plan = measured_checkpoint(server.model, server.precision, engine)
+    era = era_of(engine, server.era, spec)
+    if era is not None:
+        device = replace(device, times=era.times(device.times, spec.depth))
     sharding = sharding_of(server)
     check_sharding(spec, sharding)
     check_weights(spec, plan, sharding, device.gpu)
@@ -116,6 +122,8 @@ def server_replica(server: MeasuredServer, machine: Callable[[str, str], Machine
     formats = Formats(dtype="bf16", kv=kv, plan=plan, math=math)
     cached = not is_encoder(spec)
     tokens = pool_tokens(spec, plan, device.gpu, engine, sharding, kv, server.settings) if cached else None
+    if tokens is not None and era is not None:
+        tokens *= era.pool_share
     return Replica(spec, device, sharding, formats, server.settings, tokens)
 
 
