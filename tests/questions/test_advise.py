@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from capplan.cost.hire import cheapest_hire
 from capplan.errors import UsageError
-from capplan.questions.advise import CHECKLIST, Advice, advise
+from capplan.questions.advise import Advice, advise
+from capplan.questions.advise_items import CHECKLIST
 from capplan.questions.estimate import EstimateResult, LoadRequest, estimate
 
 LOAD = LoadRequest(2000, 500, 32)
@@ -55,6 +57,30 @@ def test_a_gain_is_that_of_two_estimates(advice: dict[str, Advice]) -> None:
     eager = estimated(enforce_eager=True)
     assert advice["CUDA graphs"].gain == pytest.approx(eager.mean_tpot_ms / now.mean_tpot_ms)
     assert advice["CUDA graphs"].state == "in place"
+
+
+def test_twice_the_devices_cost_twice_as_much(advice: dict[str, Advice]) -> None:
+    for name in ("tensor parallel", "more replicas"):
+        assert advice[name].cost_gain == pytest.approx((advice[name].throughput_gain or 0) / 2)
+    assert advice["8-bit KV cache"].cost_gain == advice["8-bit KV cache"].throughput_gain
+
+
+def test_a_larger_device_costs_what_the_price_list_says(advice: dict[str, Advice]) -> None:
+    """The dearest and the cheapest hour of the two devices bound the ratio."""
+    item = advice["larger GPU"]
+    assert item.change == "--gpu h200-sxm-141gb"
+    hours = {name: float(cheapest_hire(name, 4, 1).usd_per_gpu_hour) for name in (GPU, "h200-sxm-141gb")}
+    ratio = hours["h200-sxm-141gb"] / hours[GPU]
+    assert item.cost_gain == pytest.approx((item.throughput_gain or 0) / ratio)
+
+
+def test_weights_of_four_bits_leave_the_format_of_the_cache_alone() -> None:
+    """This checkpoint's cache is fp8 by default; smaller weights leave it more room, not less."""
+    items = {
+        item.item: item for item in advise("llama3.1-70b-fp8", GPU, load=LOAD, tensor_parallel_size=4).result.items
+    }
+    assert (items["4-bit weights (AWQ)"].memory_gain or 0) > 1
+    assert "--kv-cache-dtype fp8" in items["4-bit weights (AWQ)"].change
 
 
 def test_figures_that_can_be_counted_by_hand(advice: dict[str, Advice]) -> None:

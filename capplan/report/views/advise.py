@@ -26,13 +26,14 @@ def advise_view(answer: Answer[AdviseResult]) -> View:
         Column("TPOT", "tpot_gain"),
         Column("TTFT", "ttft_gain"),
         Column("KV", "memory_gain"),
+        Column("tok/$", "cost_gain"),
         Column("how, and what it assumes", "remark"),
     ]
     return View(headline, (Table(columns, [_row(item) for item in result.items]),))
 
 
 def _row(item: Advice) -> list[str]:
-    gains = [item.throughput_gain, item.tpot_gain, item.ttft_gain, item.memory_gain]
+    gains = [item.throughput_gain, item.tpot_gain, item.ttft_gain, item.memory_gain, item.cost_gain]
     how = "; ".join(text for text in (item.change, item.remark) if text)
     return [item.item, item.state, item.metric, _times(item.gain), item.claim, *map(_times, gains), how]
 
