@@ -67,7 +67,7 @@ class PlanRow:
         e2e_ms: mean milliseconds of a request.
         ttft_margin: share of the limit that is left; null: no limit.
         tpot_margin: likewise.
-        request_capacity: requests a second that all replicas serve in time, at the bad end of the interval.
+        request_capacity: requests a second that these replicas serve in time, at the bad end of the interval.
         utilisation: the load over that.
         cost_per_hour: dollars.
         cost_per_month: 730 hours.

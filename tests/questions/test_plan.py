@@ -129,8 +129,13 @@ def test_spare_replicas_are_paid_for() -> None:
     plain, spare = plan_of(SMALL).result.plans, plan_of(replace(SMALL, spare_replicas=2)).result.plans
     by_gpu = {row.gpu: row for row in plain}
     for row in spare:
-        assert row.replicas >= by_gpu[row.gpu].replicas + 2 or row.gpus_per_replica != by_gpu[row.gpu].gpus_per_replica
-        assert row.cost_per_month >= by_gpu[row.gpu].cost_per_month
+        loaded = row.replicas - 2
+        assert row.request_capacity >= 30 > row.request_capacity * (loaded - 1) / loaded
+    both = [(row, by_gpu[row.gpu]) for row in spare if row.gpu in by_gpu]
+    assert both
+    for row, least in both:
+        assert row.cost_per_month > least.cost_per_month
+        assert row.cost_per_month <= least.cost_per_month * (least.replicas + 2) / least.replicas
 
 
 def test_the_pareto_front_is_marked() -> None:
