@@ -41,7 +41,7 @@ from capplan.errors import UsageError
 from capplan.questions.answer import Answer
 from capplan.questions.cost import CostResult, serving_cost
 from capplan.questions.cost_request import CostRequest
-from capplan.report.views.cost import cost_view
+from capplan.report.views.cost import cost_chart, cost_view
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -49,7 +49,7 @@ _LOAD, _GIVEN, _POWER, _MORE, _API = "Load", "Given throughput", "Electricity", 
 
 
 @app.command("cost")
-@answers(cost_view)
+@answers(cost_view, chart=cost_chart)
 @partial(of_a_setting, needs_model=False)
 def command(
     setting: Any,

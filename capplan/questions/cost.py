@@ -10,7 +10,6 @@ from typing import Any, Unpack
 
 from capplan.cost.amounts import usd
 from capplan.cost.cost import DAYS_PER_MONTH, Billing
-from capplan.cost.energy import energy_kwh
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.gpu_catalog import load_gpu
 from capplan.describe.model import ModelSpec
@@ -18,7 +17,8 @@ from capplan.describe.resolve import resolve_model
 from capplan.errors import UsageError
 from capplan.memory.weights import count_parameters
 from capplan.questions.answer import Answer, Provenance
-from capplan.questions.cost_apis import ApiBreakEven, OwnServers, api_break_evens
+from capplan.questions.cost_apis import ApiBreakEven, api_break_evens
+from capplan.questions.cost_curve import CurvePoint, cost_curve, own_servers
 from capplan.questions.cost_explained import explain_cost
 from capplan.questions.cost_lines import CostLine, with_totals
 from capplan.questions.cost_request import CostRequest
@@ -101,6 +101,7 @@ class CostResult:
         lines: the month, line by line; totals last.
         break_even: APIs, the cheapest first.
         rule_of_thumb: null unless asked for.
+        curve: a month's cost against its tokens, in whole instances that are always on.
     """
 
     currency: str
@@ -151,6 +152,7 @@ class CostResult:
     lines: tuple[CostLine, ...]
     break_even: tuple[ApiBreakEven, ...]
     rule_of_thumb: RuleOfThumb | None
+    curve: tuple[CurvePoint, ...]
 
 
 def serving_cost(
@@ -178,7 +180,8 @@ def serving_cost(
     reckoning = reckoned(served, request)
     answer = served.answer
     spec = served.spec or (resolve_model(model).spec if isinstance(model, str) else model)
-    break_even = _break_even(reckoning, spec, load)
+    own = own_servers(reckoning, load)
+    break_even = api_break_evens(request, spec.name if spec is not None else None, own) if own is not None else ()
     result = _result(reckoning, break_even, _rule(reckoning, spec))
     gpu_name = served.gpu.name if served.gpu else gpu if isinstance(gpu, str) else "the GPU"
     return Answer(
@@ -221,32 +224,6 @@ def _served(
     served = served_as_estimated(resolve_setting(model, gpu, **options), load)
     assert served.answer is not None
     return served, served.answer.inputs
-
-
-def _break_even(reckoning: Reckoning, spec: ModelSpec | None, load: LoadRequest | None) -> tuple[ApiBreakEven, ...]:
-    """APIs beside these servers; none where input and output are not told apart."""
-    served, request = reckoning.served, reckoning.request
-    if served.isl is None or served.osl is None:
-        return ()
-    fixed = sum((line.day.value for line in reckoning.lines if line.fixed), start=Fraction(0)) * DAYS_PER_MONTH
-    power = Fraction(0)
-    if request.electricity_price is not None and reckoning.energy is not None:
-        watts = request.tdp_w or (served.gpu.tdp_w if served.gpu else None) or 0.0
-        power = energy_kwh(Fraction(served.gpus), watts, Fraction(1), request.power)
-        power *= Fraction(request.electricity_price)
-    requests = reckoning.load.requests_per_day * DAYS_PER_MONTH if reckoning.load is not None else None
-    own = OwnServers(
-        reckoning.hire,
-        served.throughput.requests.value,
-        served.isl,
-        served.osl,
-        Fraction(load.prefix_hit_rate) if load is not None else Fraction(0),
-        power,
-        fixed,
-        requests,
-        reckoning.day.value * DAYS_PER_MONTH,
-    )
-    return api_break_evens(request, spec.name if spec is not None else None, own)
 
 
 def _rule(reckoning: Reckoning, spec: ModelSpec | None) -> RuleOfThumb | None:
@@ -314,6 +291,7 @@ def _result(reckoning: Reckoning, break_even: tuple[ApiBreakEven, ...], rule: Ru
         lines=tuple(with_totals(list(reckoning.lines))),
         break_even=break_even,
         rule_of_thumb=rule,
+        curve=cost_curve(reckoning, break_even),
     )
 
 

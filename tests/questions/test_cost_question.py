@@ -15,6 +15,7 @@ from capplan.errors import CapplanError, UsageError
 from capplan.questions.cost import CostResult, serving_cost
 from capplan.questions.cost_request import CostRequest, Pricing
 from capplan.questions.estimate import LoadRequest
+from capplan.report.views.cost import cost_chart
 
 ON = datetime.date(2026, 11, 29)
 THREE = Pricing(price_per_gpu_hour=Decimal(3))
@@ -193,3 +194,30 @@ def test_deepseek_v3_does_not_fit_on_one_h100() -> None:
     answer = capplan.fit("deepseek-v3", gpu="h100", weight_dtype="awq-int4-g128", max_model_len=4096)
     assert not answer.result.fits
     assert answer.result.weight_bytes_per_rank > 300 * 2**30
+
+
+def test_the_curve_is_a_staircase_of_whole_servers() -> None:
+    """100 tokens/s are 262,800,000 tokens in 730 hours, for 2,190 dollars at 3 an hour; and 262,800,001 are twice that."""
+    request = CostRequest(throughput=100, tokens_per_request=500, pricing=THREE)
+    for point in serving_cost(request=request).result.curve:
+        servers = -(-point.tokens_per_month // 262_800_000)
+        assert float(point.cost_per_month) == pytest.approx(2190 * servers)
+        assert point.cost_per_month_low == point.cost_per_month == point.cost_per_month_high
+
+
+def test_crossings_are_drawn_on_both_lines() -> None:
+    apis = CostRequest(
+        throughput=1000, requests_per_day=Fraction(50_000), pricing=THREE, api_input_price=Decimal(2),
+        api_output_price=Decimal(4),
+    )  # fmt: skip
+    answer = serving_cost(load=LoadRequest(1000, 200), request=apis)
+    own, api, crossings, here = cost_chart(answer).series
+    ((tokens, dollars),) = crossings.points
+    below = max(y for x, y in own.points if x <= tokens)
+    assert dollars == pytest.approx(below) == pytest.approx(2190)
+    slope = api.points[1][1] / api.points[1][0]
+    assert dollars == pytest.approx(slope * tokens)
+    assert slope * 1e6 == pytest.approx((1000 * 2 + 200 * 4) / 1200)
+    ((tokens, dollars),) = here.points
+    assert tokens == pytest.approx(50_000 * 1200 * 365 / 12)
+    assert dollars == pytest.approx(float(answer.result.cost_per_month))

@@ -7,11 +7,16 @@ from decimal import Decimal
 from capplan.cost.amounts import shown_usd
 from capplan.questions.answer import Answer
 from capplan.questions.cost import CostResult
+from capplan.questions.cost_apis import ApiBreakEven
+from capplan.report.charts import Axis, Chart, Series
 from capplan.report.tables import Column, Facts, Section, Table, View
 from capplan.report.units import show_count
 
 MOST_APIS = 10
 """APIs that a table shows; the JSON has all."""
+
+DRAWN_APIS = 4
+"""APIs that a chart draws."""
 
 _BILLINGS = {
     "busy": "only busy seconds are paid for",
@@ -41,14 +46,51 @@ def cost_view(answer: Answer[CostResult]) -> View:
     return View(_headline(answer), sections)
 
 
+def cost_chart(answer: Answer[CostResult]) -> Chart:
+    """A month's cost against its tokens: servers of one's own in whole instances, and APIs; where they cross."""
+    result = answer.result
+    own = [(point.tokens_per_month, float(point.cost_per_month)) for point in result.curve]
+    band = [
+        (point.tokens_per_month, float(point.cost_per_month_low), float(point.cost_per_month_high))
+        for point in result.curve
+    ]
+    series = [Series("servers of one's own, always on", own, band=band)]
+    ends, crossings = (own[0][0], own[-1][0]), []
+    for row in _told_apart(result.break_even):
+        price = float(row.cost_per_1m_tokens) / 1e6
+        series.append(Series(f"{row.provider} {row.model}", [(place, price * place) for place in ends]))
+        if row.break_even_tokens_per_month is not None:
+            crossings.append((row.break_even_tokens_per_month, price * row.break_even_tokens_per_month))
+    if crossings:
+        series.append(Series("from here on no dearer", crossings, line=False, mark="circle"))
+    if answer.inputs.get("requests_per_day") and result.requests_per_day is not None:
+        month = result.tokens_per_day * 365 / 12
+        series.append(Series("this load", [(month, float(result.cost_per_month))], line=False, mark="diamond"))
+    title = f"A month's tokens: {_servers(answer)}"
+    return Chart(title, Axis("tokens a month", log=True), Axis("$ a month", log=True), series)
+
+
+def _told_apart(rows: tuple[ApiBreakEven, ...]) -> list[ApiBreakEven]:
+    """The cheapest API, the dearest, and evenly some between: lines of one price would lie on each other."""
+    prices = {row.cost_per_1m_tokens: row for row in reversed(rows)}
+    distinct = sorted(prices.values(), key=lambda row: row.cost_per_1m_tokens)
+    if len(distinct) <= DRAWN_APIS:
+        return distinct
+    places = {round(place * (len(distinct) - 1) / (DRAWN_APIS - 1)) for place in range(DRAWN_APIS)}
+    return [distinct[place] for place in sorted(places)]
+
+
 def _headline(answer: Answer[CostResult]) -> str:
-    result, inputs = answer.result, answer.inputs
+    result = answer.result
     month, tokens = shown_usd(result.cost_per_month), shown_usd(result.cost_per_1m_tokens)
+    return f"{_servers(answer)}: {tokens} for 1M tokens, {month} a month"
+
+
+def _servers(answer: Answer[CostResult]) -> str:
+    result, inputs = answer.result, answer.inputs
     if result.basis == "estimate":
-        where = f"{inputs['model']} on {result.gpus_per_replica} × {inputs['gpu']} ({inputs['engine']})"
-    else:
-        where = f"{result.total_token_throughput:,.6g} tokens/s on {result.gpus_per_replica} × GPU"
-    return f"{where}: {tokens} for 1M tokens, {month} a month"
+        return f"{inputs['model']} on {result.gpus_per_replica} × {inputs['gpu']} ({inputs['engine']})"
+    return f"{result.total_token_throughput:,.6g} tokens/s on {result.gpus_per_replica} × GPU"
 
 
 def _bill(result: CostResult) -> Table:
