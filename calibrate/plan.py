@@ -53,6 +53,18 @@ WARM_TOO, WARM_CASES = ("gemm", "decode_attention"), 4
 PROBE_ROWS, PROBE_COLUMNS = 256, 4096
 """A product of at least so many rows and at most so many columns is bound by arithmetic and soon over."""
 
+NOMINAL: dict[str, RatedHardware] = {
+    kind: RatedHardware(
+        architecture="other",
+        dense_rates=dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"), rate),
+        bandwidth=bandwidth,
+        compute_units=units,
+    )
+    for kind, rate, bandwidth, units in (("cpu", 2e11, 2e10, 4), ("cuda", 4e14, 2e12, 120))
+}
+"""Round figures of each kind of device: what tells most about the constants is worked out with them, so that the order
+of measuring does not depend on what the first measurements happened to say."""
+
 REGULAR = 1e-3
 """Ridge of the information matrix before anything is measured."""
 
@@ -96,18 +108,18 @@ def _size(case: Case) -> int:
 
 
 def make_plan(device: Device, hardware: RatedHardware, *, most_seconds: float) -> list[Planned]:
-    """Everything worth measuring that runs here and takes at most `most_seconds` a call, in order.
+    """Everything worth measuring that takes at most `most_seconds` a call, in order.
 
     Args:
         device: where.
-        hardware: its rates, measured or of the datasheet.
+        hardware: its rates, measured or of the datasheet: only how long a call takes is worked out with them.
         most_seconds: of one call, by the roofline.
     """
     first: list[list[Planned]] = []
     later: list[list[Planned]] = []
     for kernel in KERNELS.values():
         for members in _groups(kernel, device, hardware, most_seconds):
-            ordered = with_held_out(kernel, _ordered(members, hardware))
+            ordered = with_held_out(kernel, _ordered(members, NOMINAL[device.kind]))
             (first if _in_stacks(members[0], device) else later).append(ordered)
     later.append(_warm(first))
     head = _turns([group[: FIRST_ROUNDS * _turn(group)] for group in first])

@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrate.fit import FitError
 from calibrate.hardware import described_device, last_day, rated
-from calibrate.sample_fit import BOOTSTRAPS, SampleFit, fit_samples, score
+from calibrate.sample_fit import SampleFit, fit_samples, score
 from calibrate.sample_groups import SampleGroup, groups_of
 from calibrate.samples import Recording, Sample
 from calibrate.step_terms import fitted_times
@@ -59,12 +59,12 @@ class FittedProfile:
     wrong: tuple[Sample, ...]
 
 
-def fit_profile(recording: Recording, *, bootstraps: int = BOOTSTRAPS) -> FittedProfile:
+def fit_profile(recording: Recording, *, bootstraps: int | None = None) -> FittedProfile:
     """The profile of a recording's device.
 
     Args:
         recording: its samples.
-        bootstraps: resamples for the constants' intervals; 0 for none.
+        bootstraps: resamples for the constants' intervals; the usual number by default, 0 for none.
 
     Raises:
         InvalidFileError: too little was measured.
@@ -117,7 +117,7 @@ def best_overlap(gpu: GpuSpec, groups: Sequence[SampleGroup]) -> RatedHardware:
 
 
 def _fit_all(
-    fitted: Sequence[SampleGroup], everything: Sequence[SampleGroup], hardware: RatedHardware, bootstraps: int
+    fitted: Sequence[SampleGroup], everything: Sequence[SampleGroup], hardware: RatedHardware, bootstraps: int | None
 ) -> tuple[tuple[FittedGroup, ...], tuple[str, ...]]:
     groups: list[FittedGroup] = []
     refused: list[str] = []

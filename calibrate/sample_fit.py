@@ -38,7 +38,7 @@ DROPPED: Mapping[str, tuple[tuple[str, float], ...]] = {
 }
 """For each kind the constants that are given up when points are few, in order, and what they are then held at."""
 
-BOOTSTRAPS = 100
+BOOTSTRAPS = 40
 """Resamples that the intervals of the constants come from."""
 
 INTERVAL = (0.1, 0.9)
@@ -61,8 +61,13 @@ class SampleFit:
     ratios: tuple[float, ...] = ()
 
 
-def fit_samples(group: Group, hardware: RatedHardware, *, bootstraps: int = BOOTSTRAPS) -> SampleFit:
+def fit_samples(group: Group, hardware: RatedHardware, *, bootstraps: int | None = None) -> SampleFit:
     """The constants of the best of the nested laws.
+
+    Args:
+        group: the points.
+        hardware: the figures that the constants are shares of.
+        bootstraps: resamples for the intervals; the usual number by default, 0 for none.
 
     Raises:
         FitError: none of them is determined by the points; the message is of the shortest.
@@ -80,7 +85,7 @@ def fit_samples(group: Group, hardware: RatedHardware, *, bootstraps: int = BOOT
     if not found:
         raise refused or FitError("no law to fit")
     best = min(found, key=lambda item: item[0])[1]
-    return _with_intervals(group, hardware, best, bootstraps)
+    return _with_intervals(group, hardware, best, BOOTSTRAPS if bootstraps is None else bootstraps)
 
 
 def nested(group: Group) -> list[dict[str, float]]:

@@ -39,6 +39,13 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "gpus list": ("gpus:GpuList",),
     "gpus show": ("gpus:GpuSpec",),
     "gpus validate": ("checks:FileChecks",),
+    "calibrate run": ("calibrate:CalibrationResult",),
+    "calibrate fit": ("calibrate:CalibrationResult",),
+    "calibrate check": ("calibrate:CheckResult",),
+    "calibrate phases": ("calibrate:PhasesResult",),
+    "calibrate endpoint": ("calibrate:EndpointResult",),
+    "calibrate import": ("calibrate:ImportResult",),
+    "calibrate import-kernels": ("calibrate:KernelImportResult",),
 }
 """The result classes of each command, as ``module:class`` in `capplan.questions`."""
 

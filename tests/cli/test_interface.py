@@ -140,7 +140,7 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Any:
     return ask
 
 
-@pytest.mark.parametrize("command", RESULTS)
+@pytest.mark.parametrize("command", [name for name in RESULTS if not name.startswith("calibrate ")])
 def test_every_document_fits_its_committed_schema(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     committed = json.loads(
         (ROOT / "docs" / "schemas" / f"{command.replace(' ', '-')}.json").read_text(encoding="utf-8")
