@@ -21,6 +21,9 @@ from capplan.serving.replica import Replica
 from capplan.timing.step_time import step_time
 from capplan.work.step import Decode, Prefill, Step, ledger
 
+SUBMITTED = 4
+"""Chunks of a prompt that are submitted at once: 2,048 tokens in chunks of 512 (llama.cpp, n_batch and n_ubatch)."""
+
 
 @dataclass(frozen=True)
 class BatchRun:
@@ -75,7 +78,8 @@ def batch_run(replica: Replica, batch: int, isl: int, osl: int, depth: int = 0) 
 def prefill_seconds(replica: Replica, batch: int, isl: int, depth: int = 0) -> float:
     """Seconds of the prefill of B prompts, each step no faster than its host.
 
-    Stages of a pipeline work at different chunks at once: ``(n + pp - 1) / (n·pp)`` of the time for n chunks.
+    Stages of a pipeline work at different chunks of one submission at once: ``(n + pp - 1) / (n·pp)`` of the time for n
+    chunks, `SUBMITTED` at most.
     """
     times, stages = replica.machine.times, replica.sharding.pp
     floor = times.host_layer * replica.spec.depth + times.host_moe_layer * replica.moe_layers
@@ -84,7 +88,8 @@ def prefill_seconds(replica: Replica, batch: int, isl: int, depth: int = 0) -> f
     for tokens, prefix in chunks:
         step = Step(prefill=(Prefill(tokens, depth + prefix, batch),))
         total += max(floor, step_seconds(replica, step, batch))
-    return total * (len(chunks) + stages - 1) / (len(chunks) * stages)
+    together = min(len(chunks), SUBMITTED)
+    return total * (together + stages - 1) / (together * stages)
 
 
 def decode_seconds(replica: Replica, batch: int, context: int) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from capplan.describe.engine_products import EngineProducts, engine_products
 from capplan.describe.engine_times import EngineTimes, engine_times
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.profile_choice import KernelProfile, profile_for
@@ -23,6 +24,7 @@ class Machine:
         times: the engine's own terms of a step.
         cuda_graphs: whether steps of decode are replayed as graphs; without them the host launches every kernel.
         network: what joins the link domains that the ranks lie in; None: one domain holds them all.
+        products: how well the engine's products run where no kernel of its own was measured; None: as others' do.
     """
 
     gpu: GpuSpec
@@ -31,6 +33,7 @@ class Machine:
     times: EngineTimes = field(default_factory=EngineTimes)
     cuda_graphs: bool = True
     network: Network | None = None
+    products: EngineProducts | None = None
 
 
 def machine_for(
@@ -44,4 +47,5 @@ def machine_for(
     """The device with the profile that stands for it, and the engine with its terms: the profile's own, if any."""
     kernels = profile_for(gpu, profile_dirs)
     measured = kernels.profile.engine_times.get(engine) if kernels and not kernels.carried else None
-    return Machine(gpu, kernels, engine, measured or engine_times(engine), cuda_graphs, network)
+    times = measured or engine_times(engine)
+    return Machine(gpu, kernels, engine, times, cuda_graphs, network, engine_products(engine))

@@ -15,6 +15,7 @@ from capplan.describe.profile_choice import Choice, KernelProfile, Wanted
 from capplan.describe.profile_table import KernelFit, Kind
 from capplan.errors import UnsupportedError
 from capplan.identity import Same
+from capplan.timing.engine_products import PRODUCTS, engine_product
 from capplan.timing.kernel_estimates import KernelEstimate, choice_time, estimate_choice, faster, faster_time
 from capplan.timing.kernel_laws.terms import KernelTime, Quantity, is_array, larger
 from capplan.timing.machine import Machine
@@ -225,7 +226,7 @@ def _measured(operator: Operator, machine: Machine) -> KernelEstimate | None:
         return None
     kind, wanted, shape = question
     best: KernelEstimate | None = None
-    for choice in choices(Same(kernels), kind, wanted, machine.engine):
+    for choice in _own_choices(operator, machine, choices(Same(kernels), kind, wanted, machine.engine)):
         try:
             found = estimate_choice(kernels, kind, wanted, choice, shape)
         except UnsupportedError:
@@ -242,7 +243,7 @@ def _quickest(operator: Operator, machine: Machine) -> tuple[KernelTime, KernelF
         return None
     kind, wanted, shape = question
     times: list[tuple[KernelTime, KernelFit]] = []
-    for choice in choices(Same(kernels), kind, wanted, machine.engine):
+    for choice in _own_choices(operator, machine, choices(Same(kernels), kind, wanted, machine.engine)):
         try:
             times.append((choice_time(kernels, kind, wanted, choice, shape), choice.fit))
         except UnsupportedError:
@@ -250,6 +251,13 @@ def _quickest(operator: Operator, machine: Machine) -> tuple[KernelTime, KernelF
     if len(times) > 1 and any(is_array(time.total) for time, _ in times):
         return faster_time([time for time, _ in times]), times[0][1]
     return min(times, key=lambda found: found[0].total, default=None)
+
+
+def _own_choices(operator: Operator, machine: Machine, found: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    """Without other engines' products, where the engine's own are known not to run like them."""
+    if machine.products is None or operator.kind not in PRODUCTS:
+        return found
+    return tuple(choice for choice in found if choice.fit.key.engine == machine.engine)
 
 
 @lru_cache(maxsize=4096)
@@ -278,6 +286,8 @@ def _assumed(operator: Operator, machine: Machine, bound: Bound) -> tuple[Quanti
         return times.host_launch, operator.shape.bytes / (HOST_LINK_SHARE * host_rate(gpu))
     if isinstance(operator.shape, Message):
         return SEND_LATENCY, bound.link if knows_links(gpu) else link_rate(gpu)
+    if machine.products is not None and operator.kind in PRODUCTS:
+        return engine_product(operator, gpu, machine.products, times)
     if isinstance(operator.shape, (Gemm, GroupedGemm, AttentionShape)):
         compute = operator.flops / (COMPUTE_SHARE * math_rate(gpu, operator.activation_format))
         return times.small_kernel, larger(compute, traffic / MEMORY_SHARE)

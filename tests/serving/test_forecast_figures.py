@@ -97,5 +97,5 @@ def test_stages_take_turns_on_one_chunk_and_overlap_on_many() -> None:
     halves = known_replica(replace(SERVER, pipeline=2, gpus=2))
     assert prefill_seconds(halves, 1, 4096) == pytest.approx(prefill_seconds(whole, 1, 4096), rel=0.05)
     assert prefill_seconds(halves, 1, 16 * 8192) == pytest.approx(
-        17 / 32 * prefill_seconds(whole, 1, 16 * 8192), rel=0.05
+        5 / 8 * prefill_seconds(whole, 1, 16 * 8192), rel=0.05
     )
