@@ -187,10 +187,10 @@ class PlanSearch:
     def _too_slow(self, item: Candidate, bound: Bound) -> None:
         request = self.request
         if request.tpot is not None and bound.tpot[0] > request.tpot:
-            reason = f"TPOT is {1e3 * bound.tpot[0]:.3g} ms at least, by the roofline"
+            reason = f"TPOT is {_told(bound.tpot[0])} at least, by the roofline"
             self.rejections.add("too slow a token", item.option.label, reason, bound.tpot[0] / request.tpot - 1)
         elif request.ttft is not None:
-            reason = f"TTFT is {1e3 * bound.ttft[0]:.3g} ms at least, by the roofline"
+            reason = f"TTFT is {_told(bound.ttft[0])} at least, by the roofline"
             self.rejections.add("too late a first token", item.option.label, reason, bound.ttft[0] / request.ttft - 1)
 
     def _with_replicas(self, item: Candidate, replicas: int) -> Candidate | None:
@@ -249,9 +249,14 @@ class PlanSearch:
         slow_first, slow_token = slowdown(item.replica.machine, request.limits.widening)
         if rungs.late[0] & 2 and request.tpot is not None:
             bad = tpot * slow_token
-            reason = f"TPOT of a lone request is {1e3 * tpot:.3g} ms, {1e3 * bad:.3g} ms at the bad end"
+            reason = f"TPOT of a lone request is {_told(tpot)}, {_told(bad)} at the bad end"
             self.rejections.add("too slow a token", item.option.label, reason, bad / request.tpot - 1)
         elif request.ttft is not None:
             bad = ttft * slow_first
-            reason = f"TTFT of a lone request is {1e3 * ttft:.3g} ms, {1e3 * bad:.3g} ms at the bad end"
+            reason = f"TTFT of a lone request is {_told(ttft)}, {_told(bad)} at the bad end"
             self.rejections.add("too late a first token", item.option.label, reason, bad / request.ttft - 1)
+
+
+def _told(seconds: float) -> str:
+    """Milliseconds, or seconds where those are many."""
+    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 from capplan.cost.amounts import shown_usd
 from capplan.describe.gpu_catalog import load_gpu
 from capplan.errors import UsageError
 from capplan.planner.launch import Launch
+from capplan.planner.pareto import pareto_front
 from capplan.questions.answer import Answer
 from capplan.questions.plan_result import PlanResult, PlanRow
-from capplan.report.charts import Axis, Chart, Series
+from capplan.report.charts import Axis, Chart, Mark, Series
 from capplan.report.engine_flags import Deployed, emit
 from capplan.report.tables import Column, Facts, Section, Table, View
+
+_MARKS: tuple[Mark, ...] = ("circle", "square", "diamond", "triangle", "cross")
 
 
 def plan_view(answer: Answer[PlanResult]) -> View:
@@ -69,20 +74,17 @@ def division(row: PlanRow) -> str:
 
 
 def plan_chart(answer: Answer[PlanResult]) -> Chart:
-    """Cost against time per token, the Pareto front joined."""
-    plans = sorted(answer.result.plans, key=lambda row: row.tpot_ms)
-    front = [row for row in plans if row.pareto]
-    points = tuple((row.tpot_ms, float(row.cost_per_1m_tokens)) for row in plans)
-    best = tuple((row.tpot_ms, float(row.cost_per_1m_tokens)) for row in front)
-    return Chart(
-        title=f"Plans for {answer.inputs['model']}",
-        x=Axis("TPOT, ms"),
-        y=Axis("$ for 1M tokens"),
-        series=(
-            Series("plans", points, line=False, mark="circle"),
-            Series("Pareto front of cost, TPOT and TTFT", best, mark="circle"),
-        ),
-    )
+    """Cost against time per token, a mark for each plan; those that no other beats in both are joined."""
+    plans = answer.result.plans
+    front = sorted(pareto_front(plans, _place), key=_place)
+    series = [Series("no other beats these in both", [_place(row) for row in front], faint=True)]
+    for row, mark in zip(plans, cycle(_MARKS), strict=False):
+        series.append(Series(f"{row.gpus:g} × {row.gpu}", [_place(row)], line=False, mark=mark))
+    return Chart(f"Plans for {answer.inputs['model']}", Axis("TPOT, ms"), Axis("$ for 1M tokens"), series)
+
+
+def _place(row: PlanRow) -> tuple[float, float]:
+    return row.tpot_ms, float(row.cost_per_1m_tokens)
 
 
 def _headline(answer: Answer[PlanResult]) -> str:

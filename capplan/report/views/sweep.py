@@ -62,7 +62,7 @@ def sweep_chart(answer: Answer[SweepResult]) -> Chart:
     """Cost against time per token, the front of each device."""
     front = answer.result.fronts[0]
     series = tuple(
-        Series(gpu, tuple((row["tpot_ms"], row["cost_per_1m_tokens"]) for row in rows), mark="circle")
+        Series(gpu, [(row["tpot_ms"], row["cost_per_1m_tokens"]) for row in thinned(rows)], mark="circle")
         for gpu, rows in front.by_gpu.items()
     )
     return Chart(
