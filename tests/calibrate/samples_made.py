@@ -68,7 +68,9 @@ def _shapes(name: str) -> Iterator[dict[str, float]]:
     if name == "decode_attention":
         for heads, kv_heads in ((16, 4), (32, 8), (8, 4)):
             yield from (
-                {"batch": b, "context": c, "heads": heads, "kv_heads": kv_heads} for b in (1, 4, 16) for c in (16, 512, 4096)
+                {"batch": b, "context": c, "heads": heads, "kv_heads": kv_heads}
+                for b in (1, 4, 16)
+                for c in (16, 512, 4096)
             )
     if name in ("prefill_attention", "latent_prefill"):
         for heads in (8, 16, 32):

@@ -22,7 +22,7 @@ from capplan.describe.closed_loop import ClosedLoop, ClosedLoopRow, closed_loop_
 from capplan.describe.profile import read_profile
 
 sys.path.insert(0, str(Path(__file__).parent))
-from samples_made import HARDWARE, NOISE, OVERLAP, PLANTED, PROVENANCE, made, recording  # noqa: E402
+from samples_made import HARDWARE, NOISE, OVERLAP, PLANTED, PROVENANCE, made, recording
 
 CLOSE = 0.1
 """Relative distance within which a constant that matters must come back: some times the noise."""

@@ -81,9 +81,7 @@ def test_an_existing_file_is_not_overwritten_unasked(tmp_path: Path) -> None:
         (FACTS, {**SETTINGS, "minutes": 2.0}, "minutes 1.0, and this is 2.0"),
     ],
 )
-def test_another_device_or_setting_is_not_mixed_in(
-    tmp_path: Path, facts: Any, settings: Any, said: str
-) -> None:
+def test_another_device_or_setting_is_not_mixed_in(tmp_path: Path, facts: Any, settings: Any, said: str) -> None:
     path = tmp_path / "s.jsonl"
     write(path, 1)
     with pytest.raises(UsageError, match=said), recording(path, facts, settings, resume=True):

@@ -71,9 +71,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tiny(name: str = "tiny") -> ModelSpec:
     block = Block(mixer=Attention(heads=4, kv_heads=2, head_dim=64), ffn=Dense(intermediate_size=256))
-    return ModelSpec(
-        name=name, hidden_size=128, blocks={"a": block}, layers="2*a", embedding=Embedding(vocab_size=500)
-    )
+    return ModelSpec(name=name, hidden_size=128, blocks={"a": block}, layers="2*a", embedding=Embedding(vocab_size=500))
 
 
 TINY = """schema: 1
@@ -94,9 +92,7 @@ def test_from_one_command_to_a_profile_with_its_check(small: None, tmp_path: Pat
     (models / "tiny.yaml").write_text(TINY)
     out = tmp_path / "hardware" / "profiles" / "here.yaml"
     told: list[str] = []
-    request = RunRequest(
-        device="cpu", points=70, out=out, check_models=("tiny",), models_dirs=(models,), minutes=30.0
-    )
+    request = RunRequest(device="cpu", points=70, out=out, check_models=("tiny",), models_dirs=(models,), minutes=30.0)
     outcome = calibrate_device(request, lambda share, doing: told.append(doing))
     assert not [sample.problem for sample in outcome.recording.samples if sample.problem]
     assert set(map(str, outcome.written)) == {
@@ -133,16 +129,16 @@ def test_a_run_that_is_stopped_and_resumed_has_the_same_samples(small: None, tmp
     whole = run_kernels(CPU, tmp_path / "whole.jsonl", points=24)
     path = tmp_path / "parts.jsonl"
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     for stop_at in (3, 9, 17):
 
         def report(progress: Progress, stop_at: int = stop_at) -> None:
             if progress.done >= stop_at:
-                raise Stop
+                raise StopError
 
-        with pytest.raises(Stop):
+        with pytest.raises(StopError):
             run_kernels(CPU, path, points=24, resume=True, report=report)
         with path.open("a") as file:
             file.write('{"kind": "kernel", "na')  # the line that was being written when the process died
@@ -166,9 +162,7 @@ def test_the_time_is_kept_and_counts_what_an_interrupted_run_took(small: None, t
     assert len(run_kernels(CPU, path, minutes=0.02, resume=True).samples) == count
 
 
-def test_a_wrong_kernel_is_told_and_used_nowhere(
-    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_kernel_is_told_and_used_nowhere(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = KERNELS["norm"]
 
     def prepare(case: Case, setting: Any) -> Any:
@@ -248,7 +242,9 @@ def test_phases_are_measured_as_samples_with_the_bytes_of_real_caches() -> None:
     assert prefill.key["phase"] == "prefill"
     assert decode.key["phase"] == "decode"
     assert prefill.problem == ""
-    assert prefill.figures["cache_bytes"] == 2 * 2 * 2 * 19 * 2 * 64 * 2  # K, V; layers; batch; tokens; heads; dim; bytes
+    assert (
+        prefill.figures["cache_bytes"] == 2 * 2 * 2 * 19 * 2 * 64 * 2
+    )  # K, V; layers; batch; tokens; heads; dim; bytes
     assert prefill.figures["weight_bytes"] == prefill.figures["weight_bytes"] // 2 * 2
     total = prefill.seconds + 3 * decode.seconds
     assert prefill.figures["output_throughput"] == pytest.approx(2 * 4 / total)

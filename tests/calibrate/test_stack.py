@@ -33,14 +33,20 @@ pytestmark = pytest.mark.torch
 
 DENSE = Dense(intermediate_size=96)
 MIXTURE = MixtureOfExperts(
-    experts=8, top_k=2, intermediate_size=32, shared=SharedExperts(intermediate_size=48, gate=True), correction_bias=True
+    experts=8,
+    top_k=2,
+    intermediate_size=32,
+    shared=SharedExperts(intermediate_size=48, gate=True),
+    correction_bias=True,
 )
 LATENT: dict[str, int] = {
     "heads": 4, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
 }  # fmt: skip
 
 
-def spec(mixer: Any, ffn: Any = DENSE, *, norms: int = 2, norm: Any = "rms", layers: str = "2*a", **embedding: Any) -> ModelSpec:
+def spec(
+    mixer: Any, ffn: Any = DENSE, *, norms: int = 2, norm: Any = "rms", layers: str = "2*a", **embedding: Any
+) -> ModelSpec:
     return ModelSpec(
         name="tiny",
         hidden_size=64,
@@ -58,7 +64,10 @@ SPECS = {
         Attention(heads=4, kv_heads=2, head_dim=16, qk_norm="full", output_gate="full", rotary_dim=8)
     ),
     "narrow values, parallel layers": spec(
-        Attention(heads=4, kv_heads=2, head_dim=16, output_gate="head", v_head_dim=8), norm="layer", norms=1, head_bias=True
+        Attention(heads=4, kv_heads=2, head_dim=16, output_gate="head", v_head_dim=8),
+        norm="layer",
+        norms=1,
+        head_bias=True,
     ),
     "values are keys, learned positions": spec(
         Attention(heads=4, kv_heads=2, head_dim=16, value_is_key=True, rotary_dim=0), norm="layer_no_bias", positions=64
