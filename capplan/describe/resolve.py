@@ -74,12 +74,8 @@ def resolve_model(
 
 def load_model(path: Path) -> ModelSpec:
     """The model of a YAML description; one that ships with capplan is validated by the test suite."""
-    document = read_yaml(path)
-    shipped = path.parent == data_folder("models")
-    base = document.data.get("base")
-    if base is not None:
-        document = _with_base(document, path)
-    if shipped:
+    document = model_document(path)
+    if path.parent == data_folder("models"):
         from capplan.describe.parts import hydrated
 
         try:
@@ -87,6 +83,12 @@ def load_model(path: Path) -> ModelSpec:
         except ValueError:
             pass
     return validate(ModelSpec, document)
+
+
+def model_document(path: Path) -> Document:
+    """A description's file, with what its `base` says where it has nothing of its own."""
+    document = read_yaml(path)
+    return document if document.data.get("base") is None else _with_base(document, path)
 
 
 def _with_base(document: Document, path: Path) -> Document:

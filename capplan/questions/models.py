@@ -11,8 +11,8 @@ from capplan.describe.catalog import list_entries
 from capplan.describe.file_check import check_files
 from capplan.describe.model import ModelSpec, Stack
 from capplan.describe.model_file import model_data, model_yaml, write_model
-from capplan.describe.resolve import load_model, resolve_model
-from capplan.describe.yaml_file import read_yaml, validate
+from capplan.describe.resolve import load_model, model_document, resolve_model
+from capplan.describe.yaml_file import validate
 from capplan.errors import UsageError
 from capplan.memory.sequence_memory import Lengths, block_kind, sequence_memory
 from capplan.memory.weights import count_parameters
@@ -122,7 +122,7 @@ def validate_models(files: Sequence[Path]) -> Answer[FileChecks]:
 
 
 def _read_strictly(path: Path) -> ModelSpec:
-    spec = validate(ModelSpec, read_yaml(path))
+    spec = validate(ModelSpec, model_document(path))
     count_parameters(spec)
     return spec
 

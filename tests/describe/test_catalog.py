@@ -180,3 +180,10 @@ def test_a_lookup_by_alias_parses_one_file(tmp_path: Path, monkeypatch: pytest.M
     assert find_entry("models", "ALIAS_77", [tmp_path]).stem == "entry-77"
     assert time.perf_counter() - started < 1.0
     assert [path.stem for path in parsed] == ["entry-77"]
+
+
+def test_every_description_that_ships_is_valid_as_a_user_would_ask() -> None:
+    from capplan.questions.models import validate_models
+
+    files = sorted((Path(__file__).parents[2] / "models").glob("*.yaml"))
+    assert validate_models(files).exit_code == 0
