@@ -7,7 +7,7 @@ the rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from capplan.work.step import Step, ledger
 
 
 class StepMemory:
-    """What one search remembers."""
+    """What one search remembers; its `sums` is what a `capplan.serving.replica.Replica` is `summed_by`."""
 
     def __init__(self) -> None:
         self._ledgers: dict[Any, tuple[Operator, ...]] = {}
@@ -30,7 +30,7 @@ class StepMemory:
         self._parts: dict[Any, OperatorParts] = {}
 
     def sums(self, replica: Replica, step: Step) -> StepSums:
-        """`capplan.serving.replica.Replica.sums`, remembered."""
+        """What a step of a server, or each of many, is made of."""
         key = (Same(replica.spec), replica.sharding, Same(replica.formats), content(step))
         if key not in self._ledgers:
             operators = ledger(replica.spec, step, replica.sharding, replica.formats).operators
@@ -46,34 +46,6 @@ class StepMemory:
         if key not in self._parts:
             self._parts[key] = operator_parts(operator, machine)
         return self._parts[key]
-
-
-@dataclass(frozen=True)
-class RememberingReplica(Replica):
-    """A server of a search.
-
-    Args:
-        memory: the search's.
-    """
-
-    memory: StepMemory = field(default_factory=StepMemory, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, replica: Replica, memory: StepMemory) -> RememberingReplica:
-        """A server that shares a search's memory."""
-        return cls(
-            replica.spec,
-            replica.machine,
-            replica.sharding,
-            replica.formats,
-            replica.settings,
-            replica.kv_tokens,
-            memory=memory,
-        )
-
-    def sums(self, step: Step) -> StepSums:
-        """What a step, or each of many, is made of."""
-        return self.memory.sums(self, step)
 
 
 def _calculated(operator: Operator) -> Any:

@@ -22,7 +22,7 @@ from capplan.planner.bounds import Bound, best_rate, bound_of, most_in_time
 from capplan.planner.capacity import Capacity, find_capacity, most_clients, narrowed, slowdown
 from capplan.planner.rejections import Rejections
 from capplan.planner.search import BestFirst
-from capplan.planner.step_memory import RememberingReplica, StepMemory
+from capplan.planner.step_memory import StepMemory
 from capplan.questions.plan_formats import FormatChoice, format_choices
 from capplan.questions.plan_lookup import Lookup
 from capplan.questions.plan_option import Candidate, Option
@@ -212,7 +212,7 @@ class PlanSearch:
         if not budget.fits:
             worst = max(budget.shortages, key=lambda shortage: shortage.bytes)
             raise DoesNotFitError(worst.reason, worst.bytes)
-        server = RememberingReplica.of(replica_with(setting, budget), self._memory)
+        server = replace(replica_with(setting, budget), summed_by=self._memory.sums)
         fitted = replace(item, stage="fitted", setting=setting, budget=budget, replica=server)
         return self._priced(fitted, item.bound, most_clients(server, self.request.lengths))
 

@@ -13,9 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from capplan.serving.replica import Replica, StepParts
+from capplan.serving.speculation import SpeculativeReplica
 from capplan.serving.steady_state import BATCH_WAIT_SHARE, Load, OperatingPoint, operating_point
 from capplan.serving.workload import Workloads
-from capplan.work.step import Decode, Prefill, Step
+from capplan.timing.step_sums import StepSums, step_sums
+from capplan.work.ledger import Ledger
+from capplan.work.medusa import medusa_ledger
+from capplan.work.step import Decode, Prefill, Step, draft_ledger
 
 Whole = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
@@ -60,10 +64,11 @@ def load_curve(replica: Replica, workloads: Workloads) -> Load:
     wait = (settings.receive_interval - 1) / 2 + BATCH_WAIT_SHARE * settings.batch_wait
     prompts: Any = np.minimum(np.maximum(1 + running / osl * (wait + 0.5), 1.0), together)
     one, shared = _prefills(replica, new, prompts)
-    decode = decode_parts(replica, batch, context)
+    alone = decode_parts(replica, batch, context)
+    decode = round_parts(replica, batch, context) if isinstance(replica, SpeculativeReplica) else alone
     joining = one
     if times.prefill_joins_decode:
-        joining = _chosen(running > 1, joined_parts(replica, new, batch, context, decode), one)
+        joining = _chosen(running > 1, joined_parts(replica, new, batch, context, alone), one)
     return Load(
         workload=cast("Any", workloads),
         groups=groups,
@@ -99,13 +104,37 @@ def decode_parts(replica: Replica, batch: Whole, context: Whole) -> StepParts:
     return _spread(_parts(replica, steps, batch[first]), places)
 
 
+def round_parts(replica: SpeculativeReplica, batch: Whole, context: Whole) -> StepParts:
+    """`capplan.serving.speculation.SpeculativeReplica.decode` for arrays: the share of a round of one output token."""
+    first, places = _distinct(batch, context)
+    own, batch, context = replica.speculation, batch[first], context[first]
+    verified = Step(decode=(Decode(batch, context + own.tokens, own.tokens + 1),))
+    parts = drafting_parts(replica, batch, context) + _parts(replica, verified, batch)
+    return _spread(parts * (1 / own.per_round), places)
+
+
+def drafting_parts(replica: SpeculativeReplica, batch: Whole, context: Whole) -> StepParts:
+    """`capplan.serving.speculation.SpeculativeReplica.drafting` for arrays."""
+    own, middle = replica.speculation, context + replica.speculation.tokens // 2
+    if own.draft is not None:
+        return decode_parts(own.draft, batch, middle) * own.tokens
+    if own.medusa_heads:
+        heads = medusa_ledger(replica.spec, own.medusa_heads, batch, replica.sharding, replica.formats)
+        parts, nothing = _of_ledger(replica, heads, batch), np.zeros(len(batch))
+        return _arrays(parts.bodies, parts.launches, parts.bound, nothing, nothing)
+    passes = draft_ledger(replica.spec, Step(decode=(Decode(batch, middle),)), replica.sharding, replica.formats)
+    return _of_ledger(replica, passes, batch) * own.tokens
+
+
 def prefill_parts(replica: Replica, tokens: Whole, sequences: Whole) -> StepParts:
-    """`sequences` prompts of `tokens` in steps of their own, chunk after chunk."""
+    """`sequences` prompts of `tokens` in steps of their own, chunk after chunk; a draft model reads them as well."""
     alone, back = _distinct(tokens, sequences)
     chunks = chunk_rows(replica, tokens[alone], sequences[alone], np.zeros_like(alone))
     together = sequences[alone][chunks.rows]
     steps = Step(prefill=(Prefill(chunks.tokens, chunks.prefix, together),))
-    return _spread(_summed(_parts(replica, steps, together), chunks.rows, len(alone)), back)
+    parts = _spread(_summed(_parts(replica, steps, together), chunks.rows, len(alone)), back)
+    draft = replica.speculation.draft if isinstance(replica, SpeculativeReplica) else None
+    return parts if draft is None else parts + prefill_parts(draft, tokens, sequences)
 
 
 def joined_parts(replica: Replica, tokens: Whole, running: Whole, context: Whole, alone: StepParts) -> StepParts:
@@ -136,7 +165,15 @@ def chunk_rows(replica: Replica, tokens: Whole, sequences: Whole, taken: Whole) 
 
 
 def _parts(replica: Replica, steps: Step, sequences: Whole) -> StepParts:
-    sums, length = replica.sums(steps), len(sequences)
+    return _of_sums(replica.sums(steps), sequences)
+
+
+def _of_ledger(replica: Replica, work: Ledger, sequences: Whole) -> StepParts:
+    return _of_sums(step_sums(work.operators, replica.machine), sequences)
+
+
+def _of_sums(sums: StepSums, sequences: Whole) -> StepParts:
+    length = len(sequences)
     figures = (sums.bodies, sums.launches, sums.bound, sequences.astype(np.float64), 1.0)
     return _arrays(*(np.broadcast_to(figure, length) for figure in figures))
 

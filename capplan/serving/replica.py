@@ -102,6 +102,7 @@ class Replica:
         formats: number formats of weights, activations and cache.
         settings: the server's settings.
         kv_tokens: tokens that the KV pool of one data-parallel group holds; None: as many as are wanted.
+        summed_by: works steps out instead; a search has one that remembers what many servers have in common.
     """
 
     spec: ModelSpec
@@ -110,6 +111,7 @@ class Replica:
     formats: Formats | None = None
     settings: EngineSettings = field(default_factory=EngineSettings)
     kv_tokens: float | None = None
+    summed_by: Callable[[Replica, Step], StepSums] | None = field(default=None, compare=False, repr=False)
     _known: dict[tuple[Step, float], StepParts] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
@@ -130,6 +132,8 @@ class Replica:
 
     def sums(self, step: Step) -> StepSums:
         """What a step, or each of many, is made of."""
+        if self.summed_by is not None:
+            return self.summed_by(self, step)
         return step_sums(ledger(self.spec, step, self.sharding, self.formats).operators, self.machine)
 
     def decode_step(self, sequences: int, context: int) -> StepParts:

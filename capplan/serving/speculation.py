@@ -112,6 +112,7 @@ class SpeculativeReplica(Replica):
             replica.formats,
             replica.settings,
             replica.kv_tokens,
+            replica.summed_by,
             speculation=speculation,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from capplan.describe.model_plan import checkpoint_plan
 from capplan.describe.resolve import resolve_model
 from capplan.planner.bounds import BATCHES, best_rate, bound_of, most_in_time, work_of
 from capplan.planner.capacity import Lengths, Limits, exact_capacity, find_capacity, rungs_at, serving_at, slowdown
-from capplan.planner.step_memory import RememberingReplica, StepMemory
+from capplan.planner.step_memory import StepMemory
 from capplan.serving.replica import EngineSettings, Replica
 from capplan.timing.machine import machine_for
 from capplan.work.formats import MATH_FORMATS, Formats
@@ -31,7 +33,7 @@ SERVERS = [
 LOADS = [Lengths(4000, 1000), Lengths(500, 2000), Lengths(30_000, 200, 0.5), Lengths(128, 16)]
 
 
-def server(model: str, gpu: str, engine: str, sizes: dict[str, int], kv_tokens: float | None = None) -> Replica:
+def server(model: str, gpu: str, engine: str, sizes: dict[str, Any], kv_tokens: float | None = None) -> Replica:
     spec, device = resolve_model(model).spec, load_gpu(gpu)
     math = frozenset(name for name in MATH_FORMATS if device.dense_rate(name) is not None)
     formats = Formats(dtype="bf16", kv="bf16", plan=checkpoint_plan(spec), math=math)
@@ -43,7 +45,7 @@ def server(model: str, gpu: str, engine: str, sizes: dict[str, int], kv_tokens: 
 @pytest.mark.parametrize("lengths", LOADS, ids=lambda load: f"{load.isl:g}-{load.osl:g}")
 @pytest.mark.parametrize("confidence", [0.0, 0.8])
 def test_nothing_beats_its_bound(
-    model: str, gpu: str, engine: str, sizes: dict[str, int], lengths: Lengths, confidence: float
+    model: str, gpu: str, engine: str, sizes: dict[str, Any], lengths: Lengths, confidence: float
 ) -> None:
     replica, limits = server(model, gpu, engine, sizes), Limits(confidence=confidence)
     assert replica.formats is not None
@@ -61,7 +63,7 @@ def test_nothing_beats_its_bound(
 
 @pytest.mark.parametrize(("model", "gpu", "engine", "sizes"), SERVERS[::3])
 def test_limits_on_bounds_let_through_whatever_keeps_them(
-    model: str, gpu: str, engine: str, sizes: dict[str, int]
+    model: str, gpu: str, engine: str, sizes: dict[str, Any]
 ) -> None:
     lengths, limits = LOADS[0], Limits(ttft=3.0, tpot=0.06)
     replica = server(model, gpu, engine, sizes, 400_000.0)
@@ -75,7 +77,7 @@ def test_limits_on_bounds_let_through_whatever_keeps_them(
 
 
 @pytest.mark.parametrize(("model", "gpu", "engine", "sizes"), SERVERS[:6])
-def test_capacity_is_the_last_load_that_holds(model: str, gpu: str, engine: str, sizes: dict[str, int]) -> None:
+def test_capacity_is_the_last_load_that_holds(model: str, gpu: str, engine: str, sizes: dict[str, Any]) -> None:
     """By trying every number of clients one after the other."""
     lengths, limits = Lengths(2000, 300), Limits(ttft=2.5, tpot=0.05)
     replica = server(model, gpu, engine, sizes, 250_000.0)
@@ -98,15 +100,15 @@ def test_capacity_is_the_last_load_that_holds(model: str, gpu: str, engine: str,
 
 
 @pytest.mark.parametrize(("model", "gpu", "engine", "sizes"), SERVERS[::2])
-def test_remembered_steps_are_the_same_steps(model: str, gpu: str, engine: str, sizes: dict[str, int]) -> None:
+def test_remembered_steps_are_the_same_steps(model: str, gpu: str, engine: str, sizes: dict[str, Any]) -> None:
     replica, memory = server(model, gpu, engine, sizes), StepMemory()
     lengths, clients = LOADS[0], np.array([1, 7, 40])
     plain = rungs_at(replica, lengths, Limits(), clients)
     for _ in range(2):
-        again = rungs_at(RememberingReplica.of(replica, memory), lengths, Limits(), clients)
+        again = rungs_at(replace(replica, summed_by=memory.sums), lengths, Limits(), clients)
         np.testing.assert_allclose(again.tpot, plain.tpot, rtol=1e-12)
         np.testing.assert_allclose(again.ttft, plain.ttft, rtol=1e-12)
-    other = RememberingReplica.of(server(model, "b300-sxm-288gb", engine, sizes), memory)
+    other = replace(server(model, "b300-sxm-288gb", engine, sizes), summed_by=memory.sums)
     fresh = rungs_at(server(model, "b300-sxm-288gb", engine, sizes), lengths, Limits(), clients)
     np.testing.assert_allclose(rungs_at(other, lengths, Limits(), clients).tpot, fresh.tpot, rtol=1e-12)
 

@@ -12,6 +12,7 @@ from capplan.describe.model_plan import checkpoint_plan
 from capplan.describe.resolve import resolve_model
 from capplan.serving.load_curve import chunk_rows, operating_points
 from capplan.serving.replica import EngineSettings, Replica
+from capplan.serving.speculation import Speculation, SpeculativeReplica
 from capplan.serving.steady_state import closed_loop
 from capplan.serving.workload import Workload, Workloads
 from capplan.timing.machine import machine_for
@@ -31,7 +32,14 @@ SERVERS = [
 ]
 
 
-def server(model: str, gpu: str, engine: str, sizes: dict[str, int], budget: int) -> Replica:
+DRAFTING = [
+    ("llama3.1-70b", "h100-sxm-80gb", "vllm", {"tp": 4}, {"draft": "llama3.1-8b"}),
+    ("deepseek-v3", "h200-sxm-141gb", "sglang", {"tp": 8, "ep": 8}, {}),
+    ("llama3.1-8b", "h200-sxm-141gb", "trtllm", {"dp": 2}, {"medusa_heads": 4}),
+]
+
+
+def server(model: str, gpu: str, engine: str, sizes: dict[str, Any], budget: int) -> Replica:
     spec = resolve_model(model).spec
     formats = Formats(dtype="bf16", kv="bf16", plan=checkpoint_plan(spec), math=frozenset({"bf16", "fp8"}))
     settings = EngineSettings(max_num_batched_tokens=budget, max_num_seqs=256, receive_interval=2)
@@ -40,10 +48,23 @@ def server(model: str, gpu: str, engine: str, sizes: dict[str, int], budget: int
 
 @pytest.mark.parametrize(("model", "gpu", "engine", "sizes", "budget"), SERVERS)
 def test_many_loads_at_once_are_the_same_loads(
-    model: str, gpu: str, engine: str, sizes: dict[str, int], budget: int
+    model: str, gpu: str, engine: str, sizes: dict[str, Any], budget: int
 ) -> None:
     """Short and long prompts (several chunks), loads that queue for memory, fractions of a client."""
-    replica = server(model, gpu, engine, sizes, budget)
+    check(server(model, gpu, engine, sizes, budget))
+
+
+@pytest.mark.parametrize(("model", "gpu", "engine", "sizes", "drafts"), DRAFTING)
+def test_so_are_those_of_servers_that_draft(
+    model: str, gpu: str, engine: str, sizes: dict[str, Any], drafts: dict[str, Any]
+) -> None:
+    drafting = dict(drafts)
+    if "draft" in drafting:
+        drafting["draft"] = server(drafting["draft"], gpu, engine, {"tp": sizes["tp"]}, 8192)
+    check(SpeculativeReplica.of(server(model, gpu, engine, sizes, 8192), Speculation(4, 0.7, **drafting)))
+
+
+def check(replica: Replica) -> None:
     random = np.random.default_rng(7)
     count = 2 * FEW
     isl = random.integers(16, 20_000, count).astype(float)
@@ -60,7 +81,7 @@ def test_many_loads_at_once_are_the_same_loads(
 
 
 @pytest.mark.parametrize(("model", "gpu", "engine", "sizes", "budget"), SERVERS)
-def test_steps_summed_by_distinct_sizes(model: str, gpu: str, engine: str, sizes: dict[str, int], budget: int) -> None:
+def test_steps_summed_by_distinct_sizes(model: str, gpu: str, engine: str, sizes: dict[str, Any], budget: int) -> None:
     replica = server(model, gpu, engine, sizes, budget)
     random = np.random.default_rng(3)
     batch, context, chunk = (random.integers(1, most, 3 * FEW) for most in (300, 30_000, 4000))
