@@ -34,6 +34,7 @@ from capplan.cli.setting import ProfilesDir
 from capplan.describe.quantities import parse_integer, parse_list, parse_tokens
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer
+from capplan.questions.drafting import DraftRequest
 from capplan.questions.plan import plan_of
 from capplan.questions.plan_request import DEFAULT_ENGINES, Folders, PlanRequest
 from capplan.questions.plan_result import PlanResult
@@ -70,6 +71,15 @@ def command(
         str, option("--max-num-batched-tokens", help="Tokens of a step: 2048,8192.", panel=_SPACE)
     ] = "8192",
     max_num_seqs: MaxNumSeqs = None,
+    speculative_tokens: Annotated[
+        Text, option("--speculative-tokens", help="Drafts of so many tokens, tried as well: 2,4.", panel=_SPACE)
+    ] = None,
+    acceptance: Annotated[
+        Text, option("--acceptance", help="Chance that a drafted token is accepted: 0.7.", panel=_SPACE)
+    ] = None,
+    draft_model: Annotated[
+        Text, option("--draft-model", help="A model that drafts [the model's MTP layers].", panel=_SPACE)
+    ] = None,
     price_cap: Annotated[Text, option("--price-cap", help="Dollars an hour, at most.", panel="Prices")] = None,
     price_per_gpu_hour: PricePerGpuHour = None,
     provider: Provider = None,
@@ -115,6 +125,7 @@ def command(
         token_budgets=tuple(parse_list(max_num_batched_tokens, parse_tokens, "--max-num-batched-tokens")),
         max_num_seqs=load.max_num_seqs,
         max_nodes=parse_integer(max_nodes, "--max-nodes", least=1, most=64),
+        drafting=_drafting(speculative_tokens, acceptance, draft_model),
         price_cap=optional_money(price_cap, "--price-cap"),
         pricing=pricing_of(price_per_gpu_hour, provider, commitment, region, on),
         spare_replicas=parse_integer(spare_replicas, "--spare-replicas"),
@@ -125,6 +136,19 @@ def command(
     )
     answer = plan_of(request)
     return replace(answer, inputs={**answer.inputs, "emit": emit, "row": parse_integer(row, "--row", least=1)})
+
+
+def _drafting(tokens: Text, acceptance: Text, draft_model: Text) -> tuple[DraftRequest, ...]:
+    """Ways to draft, one for each number of tokens."""
+    if tokens is None:
+        if acceptance is not None or draft_model is not None:
+            raise UsageError("how many tokens are drafted?", where="--speculative-tokens", hint="2,4")
+        return ()
+    if acceptance is None:
+        raise UsageError("with which chance is a drafted token accepted?", where="--acceptance", hint="0.7")
+    chance = float(share_of(acceptance, "--acceptance"))
+    counts = parse_list(tokens, lambda item, name: parse_integer(item, name, least=1), "--speculative-tokens")
+    return tuple(DraftRequest(count, chance, draft_model) for count in dict.fromkeys(counts))
 
 
 def _names(text: str, flag: str) -> tuple[str, ...]:

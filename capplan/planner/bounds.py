@@ -175,7 +175,9 @@ def _none(value: Any) -> bool:
     return not isinstance(value, np.ndarray) and value == 0
 
 
-def bound_of(work: Work, machine: Machine, budget: int, isl: float, osl: float, widening: float) -> Bound:
+def bound_of(
+    work: Work, machine: Machine, budget: int, isl: float, osl: float, widening: float, per_round: float = 1.0
+) -> Bound:
     """The best TTFT, TPOT and rate of one group on a device; see the module for the equations.
 
     Args:
@@ -185,6 +187,8 @@ def bound_of(work: Work, machine: Machine, budget: int, isl: float, osl: float, 
         isl: input tokens.
         osl: output tokens.
         widening: exponent of the interval's factors; see `capplan.planner.capacity.Limits`.
+        per_round: tokens of a sequence that a decode step gives, if the server drafts: a step that verifies drafts
+            takes no less than one that decodes, so that no token takes less than this share of one.
 
     Raises:
         UnsupportedError: the device has no units for a format.
@@ -205,7 +209,7 @@ def bound_of(work: Work, machine: Machine, budget: int, isl: float, osl: float, 
         tokens = np.maximum(np.maximum(tokens, step), step + others * spared)
     else:
         tokens = step + others * one
-    tpot = tokens + times.per_sequence * BATCHES + times.per_step
+    tpot = (tokens + times.per_sequence * BATCHES + times.per_step) / per_round
     fixed = times.first_token + times.per_input_token * isl + times.first_token_steps * tpot
     ttft = fixed + np.maximum(one, floor) + times.decode_share * tpot
     ahead = np.append(BATCHES[1:], BATCHES[-1])

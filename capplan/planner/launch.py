@@ -9,6 +9,7 @@ tensorrt_llm/commands/serve.py (see `capplan.describe.launch_options`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,6 +38,8 @@ class Launch:
         kv_cache_dtype: format of the cache; ``auto``: the checkpoint's.
         quantization: a scheme that the engine makes of the weights when it loads them; None: none.
         gpus_per_node: devices of one host.
+        drafted: tokens drafted a round; 0: it does not draft.
+        draft_model: id or path of what drafts; None: the model's MTP layers.
     """
 
     engine: str
@@ -52,6 +55,8 @@ class Launch:
     kv_cache_dtype: str = "auto"
     quantization: str | None = None
     gpus_per_node: int = 8
+    drafted: int = 0
+    draft_model: str | None = None
 
     @property
     def gpus(self) -> int:
@@ -125,6 +130,7 @@ def vllm_command(launch: Launch) -> Command:
         ("--gpu-memory-utilization", f"{launch.memory_fraction:g}"),
         *_where(launch.kv is not None, "--kv-cache-dtype", launch.kv),
         *_where(launch.quantization is not None, "--quantization", launch.quantization),
+        *_where(launch.drafted > 0, "--speculative-config", _vllm_drafts(launch)),
     ]
     per_host: Options = (("--node-rank", "{rank}"), ("--master-addr", "{leader}"))
     several = launch.nodes > 1
@@ -153,6 +159,7 @@ def sglang_command(launch: Launch) -> Command:
         ("--mem-fraction-static", f"{launch.memory_fraction:g}"),
         *_where(launch.kv is not None, "--kv-cache-dtype", launch.kv),
         *_where(launch.quantization is not None, "--quantization", launch.quantization),
+        *_sglang_drafts(launch),
     ]
     per_host: Options = (("--node-rank", "{rank}"), ("--dist-init-addr", "{leader}:20000"))
     words = ("python", "-m", "sglang.launch_server")
@@ -178,12 +185,35 @@ def trtllm_command(launch: Launch) -> Command:
         config.append(("kv_cache_config.dtype", launch.kv))
     if launch.dp > 1:
         config.append(("enable_attention_dp", True))
+    if launch.drafted:
+        config += [("speculative_config.decoding_type", "MTP"), ("speculative_config.max_draft_len", launch.drafted)]
     if config:
         options.append(("--config", "trtllm.yaml"))
     words: tuple[str, ...] = ("trtllm-serve", launch.model)
     if launch.nodes > 1:
         words = ("mpirun", "-n", str(launch.gpus), "trtllm-llmapi-launch", *words)
     return Command(words, tuple(options), tuple(config))
+
+
+def _vllm_drafts(launch: Launch) -> str:
+    """VLLM's speculative configuration, as JSON."""
+    drafts: dict[str, str | int] = {"method": "mtp", "num_speculative_tokens": launch.drafted}
+    if launch.draft_model is not None:
+        drafts |= {"method": "draft_model", "model": launch.draft_model}
+    return json.dumps(drafts)
+
+
+def _sglang_drafts(launch: Launch) -> list[tuple[str, str | None]]:
+    """A chain of drafts: one candidate a step, and all of them with the token before them verified together."""
+    if not launch.drafted:
+        return []
+    return [
+        ("--speculative-algorithm", "NEXTN" if launch.draft_model is None else "STANDALONE"),
+        *_where(launch.draft_model is not None, "--speculative-draft-model-path", launch.draft_model),
+        ("--speculative-num-steps", str(launch.drafted)),
+        ("--speculative-eagle-topk", "1"),
+        ("--speculative-num-draft-tokens", str(launch.drafted + 1)),
+    ]
 
 
 def _where(condition: bool, name: str, value: object) -> list[tuple[str, str | None]]:

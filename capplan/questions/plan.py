@@ -22,6 +22,7 @@ from capplan.questions.plan_option import Candidate
 from capplan.questions.plan_request import PlanRequest
 from capplan.questions.plan_result import (
     NearMiss,
+    PlanDrafts,
     PlanFormats,
     PlanParallel,
     PlanResult,
@@ -30,6 +31,7 @@ from capplan.questions.plan_result import (
     Rejected,
 )
 from capplan.questions.plan_search import DEARER, PlanSearch
+from capplan.serving.speculation import SpeculativeReplica
 from capplan.serving.spread import tpot_interval, ttft_interval
 
 MONTH_HOURS = DAYS_PER_MONTH * HOURS_PER_DAY
@@ -75,7 +77,7 @@ def launch_of(item: Candidate) -> Launch:
     """What the engine of a plan must be told."""
     assert item.budget is not None
     option, settings = item.option, item.budget.plan
-    spec, shape = option.format.spec, option.shape
+    spec, shape, drafts = option.format.spec, option.shape, _drafts(item)
     return Launch(
         engine=option.engine,
         model=spec.huggingface_id or spec.name,
@@ -90,7 +92,18 @@ def launch_of(item: Candidate) -> Launch:
         kv_cache_dtype=option.kv,
         quantization=option.format.weight_dtype,
         gpus_per_node=option.gpu.gpus_per_node or 1,
+        drafted=drafts.speculative_tokens if drafts else 0,
+        draft_model=drafts.draft_model_id if drafts else None,
     )
+
+
+def _drafts(item: Candidate) -> PlanDrafts | None:
+    request, server = item.option.draft, item.replica
+    if request is None or not isinstance(server, SpeculativeReplica):
+        return None
+    draft = server.speculation.draft
+    name, hub = (draft.spec.name, draft.spec.huggingface_id or draft.spec.name) if draft else (None, None)
+    return PlanDrafts(request.tokens, request.acceptance, name, hub)
 
 
 def _per_family(search: PlanSearch) -> int:
@@ -131,6 +144,7 @@ def _row(item: Candidate, request: PlanRequest) -> PlanRow:
             settings.max_num_batched_tokens,
             float(settings.utilization),
         ),
+        drafting=_drafts(item),
         replicas=hired,
         concurrency=int(point.clients[0]) * point.groups,
         ttft_ms=1e3 * ttft,
@@ -189,12 +203,17 @@ def _checks(item: Candidate, request: PlanRequest, launch: Launch, rate: float) 
     shared += ["--kv-cache-dtype", option.kv] if option.kv != "auto" else []
     shared += ["--max-num-batched-tokens", str(option.budget)]
     seqs = ["--max-num-seqs", str(launch.max_num_seqs)]
+    drafts = _drafts(item)
+    drafting = ["--draft-model", drafts.draft_model] if drafts and drafts.draft_model else []
+    drafted, chance = (str(drafts.speculative_tokens), f"{drafts.acceptance:g}") if drafts else ("0", "0")
     load = ["--isl", f"{request.isl:g}", "--osl", f"{request.osl:g}"]
     load += ["--request-rate", f"{rate:.6g}"]
     load += ["--prefix-hit-rate", f"{request.prefix_hit_rate:g}"] if request.prefix_hit_rate else []
     load += ["--ttft", f"{1e3 * request.ttft:g}ms"] if request.ttft is not None else []
     load += ["--tpot", f"{1e3 * request.tpot:g}ms"] if request.tpot is not None else []
+    load += ["--speculative-tokens", drafted, "--acceptance", chance, *drafting] if drafts else []
     fit = ["capplan", "fit", *shared, *seqs, "--max-model-len", str(launch.max_model_len), "--check"]
+    fit += ["--num-speculative-tokens", drafted, *drafting] if drafts else []
     return shlex.join(fit), shlex.join(["capplan", "estimate", *shared, *seqs, *load])
 
 
@@ -236,6 +255,9 @@ def _inputs(request: PlanRequest, search: PlanSearch) -> dict[str, Any]:
         "kv_formats": list(request.kv_formats),
         "max_num_batched_tokens": list(request.token_budgets),
         "max_nodes": request.max_nodes,
+        "speculative_tokens": [draft.tokens for draft in request.drafting] or None,
+        "acceptance": request.drafting[0].acceptance if request.drafting else None,
+        "draft_model": request.drafting[0].draft_model if request.drafting else None,
         "price_cap": request.price_cap,
         "price_per_gpu_hour": pricing.price_per_gpu_hour,
         "provider": pricing.provider,

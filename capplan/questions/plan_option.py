@@ -12,9 +12,11 @@ from capplan.memory.budget import MemoryBudget
 from capplan.planner.bounds import Bound
 from capplan.planner.capacity import Capacity
 from capplan.planner.space import Shape
+from capplan.questions.drafting import DraftRequest
 from capplan.questions.plan_formats import FormatChoice
 from capplan.questions.setting import Setting
 from capplan.serving.replica import Replica
+from capplan.serving.speculation import expected_tokens
 
 Stage = Literal["priced", "bounded", "fitted", "solved"]
 
@@ -30,6 +32,7 @@ class Option:
         kv: format of the KV cache.
         shape: the parallel sizes.
         budget: tokens of a step.
+        draft: how it drafts; None: it does not.
     """
 
     gpu: GpuSpec
@@ -38,6 +41,12 @@ class Option:
     kv: str
     shape: Shape
     budget: int
+    draft: DraftRequest | None = None
+
+    @property
+    def per_round(self) -> float:
+        """Tokens of a sequence that a decode step gives, on average."""
+        return expected_tokens(self.draft.acceptance, self.draft.tokens) if self.draft else 1.0
 
     @property
     def label(self) -> str:
@@ -48,7 +57,8 @@ class Option:
         sizes += [f"dp{shape.dp}"] if shape.dp > 1 else []
         sizes += ["ep"] if shape.ep else []
         kv = f", {self.kv} KV" if self.kv != "auto" else ""
-        return f"{shape.gpus} × {self.gpu.name} {' '.join(sizes)} {self.engine} {self.format.label}{kv}"
+        drafts = f", drafts of {self.draft.tokens}" if self.draft else ""
+        return f"{shape.gpus} × {self.gpu.name} {' '.join(sizes)} {self.engine} {self.format.label}{kv}{drafts}"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from capplan.errors import UsageError, did_you_mean
 from capplan.planner.capacity import INTERVAL, Lengths, Limits
 from capplan.questions.cost_request import Pricing
+from capplan.questions.drafting import DraftRequest
 
 DEFAULT_ENGINES = ("vllm", "sglang", "trtllm")
 """Engines whose servers were measured."""
@@ -55,6 +56,7 @@ class PlanRequest:
         token_budgets: tokens of a step.
         max_num_seqs: sequences at once; None: the engine's default.
         max_nodes: hosts of one replica, at most.
+        drafting: ways to draft that are tried beside not drafting.
         price_cap: dollars an hour, at most; None: any.
         pricing: where GPUs are hired.
         spare_replicas: replicas beside those that the load needs.
@@ -78,6 +80,7 @@ class PlanRequest:
     token_budgets: tuple[int, ...] = (8192,)
     max_num_seqs: int | None = None
     max_nodes: int = 2
+    drafting: tuple[DraftRequest, ...] = ()
     price_cap: Decimal | None = None
     pricing: Pricing = field(default_factory=Pricing)
     spare_replicas: int = 0
@@ -109,6 +112,8 @@ class PlanRequest:
             )
         if not 0 <= self.confidence < 1:
             raise UsageError(f"must be at least 0 and under 1, not {self.confidence:g}", where="--confidence")
+        if any(draft.medusa_heads for draft in self.drafting):
+            raise UsageError("Medusa heads are not planned", where="--medusa-heads", hint="name a --draft-model")
         if self.spare_replicas < 0:
             raise UsageError(f"must be at least 0, not {self.spare_replicas}", where="--spare-replicas")
 

@@ -51,6 +51,16 @@ class PlanSettings:
 
 
 @dataclass(frozen=True)
+class PlanDrafts:
+    """How a plan drafts."""
+
+    speculative_tokens: int
+    acceptance: float
+    draft_model: str | None
+    draft_model_id: str | None
+
+
+@dataclass(frozen=True)
 class PlanRow:
     """One deployment.
 
@@ -60,6 +70,7 @@ class PlanRow:
         gpus_per_replica: devices of one replica.
         gpus_per_node: devices of one host, at most.
         model_id: what the engine is told to load.
+        drafting: null: it does not.
         replicas: that run, spare ones included.
         concurrency: requests at once on each replica that takes load.
         ttft_ms: mean milliseconds to the first token at that load.
@@ -91,6 +102,7 @@ class PlanRow:
     engine: str
     formats: PlanFormats
     settings: PlanSettings
+    drafting: PlanDrafts | None
     replicas: int
     concurrency: int
     ttft_ms: float

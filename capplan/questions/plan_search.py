@@ -23,6 +23,7 @@ from capplan.planner.capacity import Capacity, find_capacity, most_clients, narr
 from capplan.planner.rejections import Rejections
 from capplan.planner.search import BestFirst
 from capplan.planner.step_memory import StepMemory
+from capplan.questions.drafting import drafting_replica, resolve_drafts
 from capplan.questions.plan_formats import FormatChoice, format_choices
 from capplan.questions.plan_lookup import Lookup
 from capplan.questions.plan_option import Candidate, Option
@@ -137,6 +138,7 @@ class PlanSearch:
             request.kv_formats,
             request.token_budgets,
             request.max_nodes,
+            (None, *request.drafting),
         )
         for option in space_options(space, self.rejections):
             self.options_tried += 1
@@ -167,7 +169,7 @@ class PlanSearch:
             raise DoesNotFitError("the weights alone are too large", lacking)
         machine, lengths = self._lookup.machine(option.gpu, option.engine), self.request.lengths
         work, widening = self._lookup.work(option), self.request.limits.widening
-        bound = bound_of(work, machine, option.budget, lengths.isl, lengths.osl, widening)
+        bound = bound_of(work, machine, option.budget, lengths.isl, lengths.osl, widening, option.per_round)
         return self._priced(replace(item, stage="bounded", bound=bound), bound, 1 << 30)
 
     def _priced(self, item: Candidate, bound: Bound, most: int) -> Candidate | None:
@@ -207,14 +209,16 @@ class PlanSearch:
 
     def _fitted(self, item: Candidate) -> Candidate | None:
         assert item.bound is not None
-        setting = self._lookup.setting(item.option)
-        budget = setting_budget(setting, ceil(self.request.isl + self.request.osl), self.request.max_num_seqs)
+        request, setting = self.request, self._lookup.setting(item.option)
+        drafts = resolve_drafts(setting, item.option.draft) if item.option.draft else None
+        budget = setting_budget(setting, ceil(request.isl + request.osl), request.max_num_seqs, drafts)
         if not budget.fits:
             worst = max(budget.shortages, key=lambda shortage: shortage.bytes)
             raise DoesNotFitError(worst.reason, worst.bytes)
         server = replace(replica_with(setting, budget), summed_by=self._memory.sums)
+        server = drafting_replica(server, drafts) if drafts else server
         fitted = replace(item, stage="fitted", setting=setting, budget=budget, replica=server)
-        return self._priced(fitted, item.bound, most_clients(server, self.request.lengths))
+        return self._priced(fitted, item.bound, most_clients(server, request.lengths))
 
     def _measured(self, item: Candidate) -> Candidate | None:
         request, server = self.request, item.replica

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from capplan.describe.catalog import list_entries
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.gpu_catalog import load_gpu, read_gpu
 from capplan.planner.rejections import Rejections
 from capplan.planner.space import Traits, shapes
+from capplan.questions.drafting import DraftRequest
 from capplan.questions.plan_formats import FormatChoice
 from capplan.questions.plan_option import Option
 from capplan.questions.plan_request import Folders
@@ -26,6 +28,7 @@ class Space:
         kv_formats: formats of the cache.
         budgets: tokens of a step.
         max_nodes: hosts of one replica, at most.
+        drafting: ways to draft; None: not at all.
     """
 
     gpus: tuple[GpuSpec, ...]
@@ -34,6 +37,7 @@ class Space:
     kv_formats: tuple[str, ...]
     budgets: tuple[int, ...]
     max_nodes: int
+    drafting: tuple[DraftRequest | None, ...] = (None,)
 
 
 def devices(names: tuple[str, ...], folders: Folders) -> tuple[GpuSpec, ...]:
@@ -57,21 +61,34 @@ def space_options(space: Space, rejections: Rejections) -> Iterator[Option]:
                 rejections.add(f"no units for {form.label}", gpu.name)
                 continue
             for shape in shapes(Traits.of(form.spec), gpu, most):
-                for engine in space.engines:
-                    for kv in caches:
-                        for budget in space.budgets:
-                            yield Option(gpu, engine, form, kv, shape, budget)
+                for engine, kv, budget, draft in product(space.engines, caches, space.budgets, space.drafting):
+                    yield Option(gpu, engine, form, kv, shape, budget, draft)
 
 
 def unlaunchable(option: Option) -> str:
     """Why the engine cannot be told the option, or an empty text.
 
     TensorRT-LLM makes attention data-parallel wholly or not at all. Of a checkpoint's weights vLLM and SGLang can make
-    fp8 ones when they load it; any other scheme wants a checkpoint of its own.
+    fp8 ones when they load it; any other scheme wants a checkpoint of its own. Medusa heads want one in any case.
     """
-    shape, scheme = option.shape, option.format.weight_dtype
+    shape, scheme, draft = option.shape, option.format.weight_dtype, option.draft
+    if draft is not None:
+        reason = _undraftable(option, draft)
+        if reason:
+            return reason
     if option.engine == "trtllm" and shape.dp > 1 and shape.tp > 1:
         return "attention is data-parallel wholly or not at all in trtllm"
     if scheme is not None and not (scheme == "fp8" and option.engine in ("vllm", "sglang")):
         return f"{option.engine} does not make {scheme} weights when it loads"
+    return ""
+
+
+def _undraftable(option: Option, draft: DraftRequest) -> str:
+    """Why the engine cannot draft so; engines refuse to draft across pipeline stages, or fail at it."""
+    if option.shape.pp > 1:
+        return "no drafts across pipeline stages"
+    if draft.draft_model is None and option.format.spec.mtp is None:
+        return "no MTP layers to draft with"
+    if draft.draft_model is not None and option.engine == "trtllm":
+        return "no draft models are started in trtllm"
     return ""

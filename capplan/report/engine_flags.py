@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from capplan.errors import UsageError, did_you_mean
 from capplan.planner.launch import Command, Launch, Options, launch_command
@@ -100,16 +101,16 @@ def yaml_of(command: Command) -> str:
     return "\n".join(lines)
 
 
-def engine_arguments(launch: Launch) -> dict[str, str | int | float | bool]:
+def engine_arguments(launch: Launch) -> dict[str, Any]:
     """The arguments of vLLM's `AsyncEngineArgs`."""
-    arguments: dict[str, str | int | float | bool] = {"model": launch.model}
+    arguments: dict[str, Any] = {"model": launch.model}
     for name, value in launch_command(launch).options:
         arguments[name[2:].replace("-", "_")] = True if value is None else _typed(value)
     return arguments
 
 
-def _typed(value: str) -> str | int | float:
-    for kind in (int, float):
+def _typed(value: str) -> Any:
+    for kind in (int, float, json.loads):
         try:
             return kind(value)
         except ValueError:

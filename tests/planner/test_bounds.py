@@ -15,6 +15,7 @@ from capplan.planner.bounds import BATCHES, best_rate, bound_of, most_in_time, w
 from capplan.planner.capacity import Lengths, Limits, exact_capacity, find_capacity, rungs_at, serving_at, slowdown
 from capplan.planner.step_memory import StepMemory
 from capplan.serving.replica import EngineSettings, Replica
+from capplan.serving.speculation import Speculation, SpeculativeReplica
 from capplan.timing.machine import machine_for
 from capplan.work.formats import MATH_FORMATS, Formats
 from capplan.work.sharding import Sharding
@@ -48,11 +49,26 @@ def server(model: str, gpu: str, engine: str, sizes: dict[str, Any], kv_tokens: 
 def test_nothing_beats_its_bound(
     model: str, gpu: str, engine: str, sizes: dict[str, Any], lengths: Lengths, confidence: float
 ) -> None:
-    replica, limits = server(model, gpu, engine, sizes), Limits(confidence=confidence)
+    check_bound(server(model, gpu, engine, sizes), lengths, confidence)
+
+
+@pytest.mark.parametrize(("model", "gpu", "engine", "sizes"), SERVERS[:6])
+@pytest.mark.parametrize(("tokens", "acceptance"), [(1, 0.0), (3, 0.7), (8, 1.0)])
+def test_nor_does_a_server_that_drafts(
+    model: str, gpu: str, engine: str, sizes: dict[str, Any], tokens: int, acceptance: float
+) -> None:
+    replica = server(model, gpu, engine, sizes)
+    heads = 0 if replica.spec.mtp else tokens
+    drafting = SpeculativeReplica.of(replica, Speculation(tokens, acceptance, medusa_heads=heads))
+    check_bound(drafting, LOADS[0], 0.8, drafting.speculation.per_round)
+
+
+def check_bound(replica: Replica, lengths: Lengths, confidence: float, per_round: float = 1.0) -> None:
+    limits = Limits(confidence=confidence)
     assert replica.formats is not None
     work = work_of(replica.spec, replica.sharding, replica.formats, lengths.isl, lengths.osl, lengths.hit)
     budget = replica.settings.max_num_batched_tokens
-    bound = bound_of(work, replica.machine, budget, lengths.isl, lengths.osl, limits.widening)
+    bound = bound_of(work, replica.machine, budget, lengths.isl, lengths.osl, limits.widening, per_round)
     clients = BATCHES[BATCHES <= 1024]
     exact = rungs_at(replica, lengths, limits, clients)
     slow_first, slow_token = slowdown(replica.machine, limits.widening)

@@ -14,9 +14,11 @@ from capplan.cli.app import run
 from capplan.errors import CapplanError, UsageError
 from capplan.planner.rejections import Rejections
 from capplan.questions.cost_request import Pricing
+from capplan.questions.drafting import DraftRequest
 from capplan.questions.plan import plan, plan_of
 from capplan.questions.plan_formats import format_choices
 from capplan.questions.plan_request import Folders, PlanRequest
+from capplan.questions.plan_result import PlanRow
 from capplan.questions.plan_search import PlanSearch
 
 ONE_DOLLAR = Pricing(price_per_gpu_hour=Decimal(1))
@@ -28,6 +30,11 @@ SPARSE = PlanRequest(
     model="deepseek-r1", isl=2000, osl=500, request_rate=4, ttft=3.0, tpot=0.06, gpus=("h200", "b200"), engines=("vllm",),
     max_nodes=1, pricing=ONE_DOLLAR,
 )  # fmt: skip
+DRAFTING = replace(
+    SMALL, gpus=("h100", "h200"), engines=("vllm", "sglang"), request_rate=20, tpot=0.005, max_nodes=1,
+    drafting=(DraftRequest(3, 0.8, "llama3.2-1b"), DraftRequest(5, 0.3, "llama3.2-1b")),
+)  # fmt: skip
+MTP = replace(SPARSE, gpus=("h200",), engines=("vllm", "trtllm"), tpot=0.03, drafting=(DraftRequest(2, 0.8),))
 CLIENTS = replace(SMALL, request_rate=None, concurrency=150.0)
 LOOSE = replace(SMALL, ttft=None, tpot=None, confidence=0.0)
 
@@ -37,7 +44,11 @@ def cheapest(request: PlanRequest) -> Decimal | None:
     return rows[0].cost_per_month if rows else None
 
 
-@pytest.mark.parametrize("request_", [SMALL, SPARSE, CLIENTS, LOOSE], ids=["rate", "experts", "clients", "no limits"])
+@pytest.mark.parametrize(
+    "request_",
+    [SMALL, SPARSE, CLIENTS, LOOSE, DRAFTING, MTP],
+    ids=["rate", "experts", "clients", "no limits", "draft model", "MTP layers"],
+)
 def test_nothing_that_could_be_built_beats_the_best(request_: PlanRequest) -> None:
     """Every option worked out to the end, against the first plan of the search; and the best of each device."""
     everything = PlanSearch.of(request_).exhaustive()
@@ -51,7 +62,9 @@ def test_nothing_that_could_be_built_beats_the_best(request_: PlanRequest) -> No
     assert [item.cost for item in found] == sorted(item.cost for item in found)
 
 
-@pytest.mark.parametrize("request_", [SMALL, SPARSE], ids=["dense", "experts"])
+@pytest.mark.parametrize(
+    "request_", [SMALL, SPARSE, DRAFTING, MTP], ids=["dense", "experts", "draft model", "MTP layers"]
+)
 def test_every_plan_passes_fit_and_estimate_again(request_: PlanRequest, capsys: pytest.CaptureFixture[str]) -> None:
     """By the very commands that are printed beside it."""
     for row in plan_of(request_).result.plans:
@@ -71,6 +84,7 @@ def test_every_plan_passes_fit_and_estimate_again(request_: PlanRequest, capsys:
             data_parallel_size=parallel.data_parallel_size,
             enable_expert_parallel=parallel.expert_parallel,
             kv_cache_dtype=row.formats.kv_cache_dtype,
+            drafting=draft_of(row),
         )
         result = answer.result
         assert result.mean_ttft_ms == pytest.approx(row.ttft_ms, rel=0.05)
@@ -79,6 +93,26 @@ def test_every_plan_passes_fit_and_estimate_again(request_: PlanRequest, capsys:
         assert request_.tpot is not None
         assert result.mean_ttft_ms_high <= 1e3 * request_.ttft * 1.01
         assert result.mean_tpot_ms_high <= 1e3 * request_.tpot * 1.01
+
+
+def draft_of(row: PlanRow) -> DraftRequest | None:
+    drafts = row.drafting
+    return DraftRequest(drafts.speculative_tokens, drafts.acceptance, drafts.draft_model) if drafts else None
+
+
+def test_drafts_are_taken_where_they_win_and_left_where_they_do_not() -> None:
+    """The second way to draft costs more rounds than it saves: it never comes out."""
+    rows = plan_of(DRAFTING).result.plans
+    assert {row.drafting.speculative_tokens for row in rows if row.drafting} == {3}
+    without = plan_of(replace(DRAFTING, drafting=())).result.plans
+    assert rows[0].cost_per_month < without[0].cost_per_month
+    assert '"model": "meta-llama/Llama-3.2-1B"' in rows[0].launch or "STANDALONE" in rows[0].launch
+
+
+def test_what_cannot_draft_says_so() -> None:
+    asked = replace(DRAFTING, engines=("trtllm",), drafting=(DraftRequest(2, 0.8), DraftRequest(2, 0.8, "llama3.2-1b")))
+    reasons = {row.reason: row.options for row in plan_of(asked).result.rejected}
+    assert reasons["no MTP layers to draft with"] == reasons["no draft models are started in trtllm"] > 0
 
 
 def capplan_load(request: PlanRequest, replicas: int) -> Any:
@@ -211,6 +245,7 @@ def test_few_devices_get_several_plans() -> None:
         {"tpot": 0.0},
         {"engines": ("llama.cpp",)},
         {"spare_replicas": -1},
+        {"drafting": (DraftRequest(4, 0.5, medusa_heads=4),)},
     ],
 )
 def test_half_questions_are_refused(fields: dict[str, Any]) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 import shlex
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +15,7 @@ import yaml
 from capplan.describe.launch_options import launch_options
 from capplan.errors import UsageError
 from capplan.planner.launch import Launch, launch_command
-from capplan.report.engine_flags import EMITTERS, Deployed, emit, engine_arguments
+from capplan.report.engine_flags import EMITTERS, Deployed, emit, engine_arguments, yaml_of
 
 
 def launches(engine: str) -> list[Launch]:
@@ -26,7 +29,33 @@ def launches(engine: str) -> list[Launch]:
                         max_num_batched_tokens=8192, memory_fraction=0.92, kv_cache_dtype=kv, quantization=scheme,
                     )
                 )  # fmt: skip
-    return found
+    drafting = [replace(found[0], drafted=3)]
+    if engine != "trtllm":
+        drafting.append(replace(found[0], drafted=3, draft_model="org/Model-1B"))
+    return found + drafting
+
+
+def test_what_drafts_is_told_to_every_engine() -> None:
+    shape: dict[str, Any] = {
+        "model": "m",
+        "max_model_len": 1,
+        "max_num_seqs": 1,
+        "max_num_batched_tokens": 1,
+        "memory_fraction": 0.9,
+    }
+    for draft in (None, "org/Model-1B"):
+        vllm, sglang = (
+            dict(launch_command(Launch(engine=name, drafted=3, draft_model=draft, **shape)).options)
+            for name in ("vllm", "sglang")
+        )
+        told = json.loads(vllm["--speculative-config"] or "")
+        assert told["num_speculative_tokens"] == 3
+        assert (told["method"], told.get("model")) == (("draft_model", draft) if draft else ("mtp", None))
+        assert (sglang["--speculative-num-steps"], sglang["--speculative-num-draft-tokens"]) == ("3", "4")
+        assert sglang.get("--speculative-draft-model-path") == draft
+    trtllm = launch_command(Launch(engine="trtllm", drafted=3, **shape))
+    text = yaml.safe_load(yaml_of(trtllm))
+    assert text["speculative_config"] == {"decoding_type": "MTP", "max_draft_len": 3}
 
 
 def parsed(words: list[str], engine: str) -> dict[str, str | None]:
@@ -61,10 +90,10 @@ def test_every_command_is_one_that_the_engine_takes(engine: str) -> None:
 
 
 def test_sizes_mean_the_same_to_every_engine() -> None:
-    shape = {"model": "m", "tp": 2, "dp": 4, "ep": True, "max_model_len": 1, "max_num_seqs": 16, "max_num_batched_tokens": 1, "memory_fraction": 0.9}  # fmt: skip
+    shape: dict[str, Any] = {"model": "m", "tp": 2, "dp": 4, "ep": True, "max_model_len": 1, "max_num_seqs": 16, "max_num_batched_tokens": 1, "memory_fraction": 0.9}  # fmt: skip
     vllm, sglang, trtllm = (
         dict(launch_command(Launch(engine=name, **shape)).options) for name in ("vllm", "sglang", "trtllm")
-    )  # type: ignore[arg-type]
+    )
     assert (vllm["--tensor-parallel-size"], vllm["--data-parallel-size"]) == ("2", "4")
     assert (sglang["--tp-size"], sglang["--attn-dp-size"], sglang["--ep-size"]) == ("8", "4", "8")
     assert (trtllm["--tp_size"], trtllm["--ep_size"]) == ("8", "8")

@@ -58,6 +58,8 @@ def deployed(row: PlanRow) -> Deployed:
         kv_cache_dtype=formats.kv_cache_dtype,
         quantization=formats.weight_dtype,
         gpus_per_node=row.gpus_per_node,
+        drafted=row.drafting.speculative_tokens if row.drafting else 0,
+        draft_model=row.drafting.draft_model_id if row.drafting else None,
     )
     headline = f"{row.model_id} on {row.gpus_per_replica} x {row.gpu}, {row.replicas} replicas"
     headline += f", {shown_usd(row.cost_per_month)} a month"
@@ -98,6 +100,7 @@ def _headline(answer: Answer[PlanResult]) -> str:
 
 
 def _plans(result: PlanResult) -> Table:
+    drafting = any(row.drafting for row in result.plans)
     columns = [
         Column("", "row", "integer"),
         Column("GPUs", "gpus"),
@@ -105,6 +108,7 @@ def _plans(result: PlanResult) -> Table:
         Column("engine", "engine"),
         Column("weights", "weights"),
         Column("KV", "kv"),
+        *([Column("drafts", "drafts")] if drafting else []),
         Column("replicas", "replicas", "integer"),
         Column("TTFT ms", "ttft_ms", "quantity"),
         Column("TPOT ms", "tpot_ms", "quantity"),
@@ -118,7 +122,8 @@ def _plans(result: PlanResult) -> Table:
     for place, row in enumerate(result.plans, start=1):
         what = f"{row.gpus:g} × {row.gpu}"
         formats = row.formats
-        built = [what, division(row), row.engine, formats.weights, formats.kv_cache_dtype, row.replicas]
+        drafts = [str(row.drafting.speculative_tokens) if row.drafting else "-"] if drafting else []
+        built = [what, division(row), row.engine, formats.weights, formats.kv_cache_dtype, *drafts, row.replicas]
         figures = [row.ttft_ms, row.tpot_ms, row.utilisation, row.cost_per_1m_tokens, row.cost_per_month]
         rows.append([place, *built, *figures, row.provider or "given", "*" if row.pareto else ""])
     return Table(columns, rows, title="Plans, the best of each device (* on the Pareto front of cost, TPOT and TTFT)")
