@@ -23,12 +23,16 @@ from calibrate.samples import Sample
 from calibrate.stack.model import Model, cache_bytes, gumbel_noise
 from calibrate.stack.weights import Weights
 from capplan.describe.model import ModelSpec
+from capplan.memory.activations import Peak, activation_peak
 from capplan.memory.recurrent_state import CONVOLUTION_DTYPE
 from capplan.memory.sequence_memory import Lengths, SequenceMemory, sequence_memory
 
 Mode = Literal["eager", "graphs", "compile"]
 
 LEAST_REPEATS, MOST_REPEATS = 3, 15
+
+SAMPLER_BYTES = 14
+"""Bytes that the sampler here holds for one logit: itself in 16 bits, its probability, logarithm and sum in 32."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,11 @@ def run_phases(
     Raises:
         UnsupportedError: the model has something that cannot be run here.
     """
-    _start_peak(device)
     with torch.inference_mode():
         weights = Weights(device.torch_name, format)
         model = Model(spec, weights, load.length)
         caches = model.new_caches(load.batch, load.length)
+        beside = _start_peak(device) - weights.bytes - cache_bytes(caches)
         steps = _steps(model, caches, load, device, mode)
         ttft, tpot = _repeat(steps, load, device, budget)
     return Phases(
@@ -99,7 +103,7 @@ def run_phases(
         cache_bytes(caches),
         expected_cache_bytes(spec, load, format),
         weights.bytes,
-        _peak(device),
+        _peak(device) - beside if device.kind == "cuda" else 0,
     )
 
 
@@ -114,6 +118,23 @@ def _wider_columns(memory: SequenceMemory, format: str) -> int:
     more = ITEM_BYTES[format] - ITEM_BYTES[CONVOLUTION_DTYPE]
     columns = (term for group in memory.groups for term in group.state if term.state.name == "convolution")
     return sum(term.bytes // ITEM_BYTES[CONVOLUTION_DTYPE] * more for term in columns)
+
+
+def expected_peak(phases: Phases, format: str) -> Peak:
+    """What ``capplan fit`` says that is allocated at most: weights, caches, and the working set of a prefill."""
+    load = phases.load
+    working = activation_peak(
+        phases.spec,
+        tokens=load.batch * load.prompt,
+        sequences=load.batch,
+        tp=1,
+        moe_tp=1,
+        dtype=format,
+        logit_bytes=SAMPLER_BYTES,
+    )
+    held = phases.weight_bytes + phases.expected_bytes
+    formula = f"weights + caches + {working.formula}"
+    return Peak(held + working.bytes, held + working.low, held + working.high, formula)
 
 
 @dataclass(frozen=True)
@@ -196,9 +217,12 @@ def _seconds(work: Callable[[], Any], device: Device) -> float:
     return now() - start
 
 
-def _start_peak(device: Device) -> None:
-    if device.kind == "cuda":
-        torch.cuda.reset_peak_memory_stats(device.torch_name)
+def _start_peak(device: Device) -> int:
+    """Begin to watch for the peak; bytes that are allocated now."""
+    if device.kind != "cuda":
+        return 0
+    torch.cuda.reset_peak_memory_stats(device.torch_name)
+    return int(torch.cuda.memory_allocated(device.torch_name))
 
 
 def _peak(device: Device) -> int:
@@ -208,7 +232,7 @@ def _peak(device: Device) -> int:
 def phase_samples(phases: Phases, device: Device, format: str, *, started: datetime, spent: float) -> list[Sample]:
     """The two samples of a run: prefill and decode."""
     load = phases.load
-    problem = ""
+    problem, peak = "", expected_peak(phases, format)
     if phases.cache_bytes != phases.expected_bytes:
         problem = f"the caches hold {phases.cache_bytes} bytes, capplan says {phases.expected_bytes}"
     prefill = Sample(
@@ -230,6 +254,9 @@ def phase_samples(phases: Phases, device: Device, format: str, *, started: datet
             "expected_cache_bytes": phases.expected_bytes,
             "weight_bytes": phases.weight_bytes,
             "peak_bytes": phases.peak_bytes,
+            "expected_peak_bytes": peak.bytes,
+            "expected_peak_bytes_low": peak.low,
+            "expected_peak_bytes_high": peak.high,
         },
         conditions=conditions(device),
         started=started.isoformat(timespec="seconds"),

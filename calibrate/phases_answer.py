@@ -25,6 +25,7 @@ from capplan.questions.calibrate import PhasesResult
 if TYPE_CHECKING:
     from calibrate.device import Device
     from calibrate.phases import Phases
+    from capplan.memory.activations import Peak
 
 MEMORY_SHARE = 0.6
 """Share of the device's memory that the weights may take."""
@@ -71,6 +72,7 @@ def phases_answer(request: PhasesRequest) -> Answer[PhasesResult]:
     """
     require_torch("capplan calibrate phases")
     from calibrate.device import open_device, provenance
+    from calibrate.phases import expected_peak
 
     device = open_device(request.device, threads=request.threads, clock=request.clock)
     found = resolve_model(request.model, models_dirs=request.models_dirs)
@@ -80,13 +82,16 @@ def phases_answer(request: PhasesRequest) -> Answer[PhasesResult]:
     whole = found.spec.depth
     reason = "as asked" if request.layers else "the whole model does not fit"
     warnings = [f"{spec.depth} of {whole} layers were run: {reason}"] if spec.depth < whole else []
+    peak = expected_peak(phases, request.format)
+    if phases.peak_bytes and not peak.low <= phases.peak_bytes <= peak.high:
+        warnings.append(f"the peak allocation of {phases.peak_bytes} bytes is not between {peak.low} and {peak.high}")
     if phases.cache_bytes != phases.expected_bytes:
         warnings.append(f"the caches hold {phases.cache_bytes} bytes, capplan kv says {phases.expected_bytes}")
     inputs = {name: value for name, value in vars(request).items() if value not in (None, ())}
     return Answer(
         "calibrate phases",
         inputs | {"model": spec.name},
-        _result(phases, predicted),
+        _result(phases, predicted, peak),
         warnings=tuple(warnings),
         sources=(found.source, *(f"{name}: {value}" for name, value in provenance(device).items())),
         provenance={"median_ttft_ms": "measured", "median_tpot_ms": "measured", "expected_cache_bytes": "exact"},
@@ -147,7 +152,7 @@ def _predictions(phases: Phases, request: PhasesRequest) -> dict[str, float]:
     }
 
 
-def _result(phases: Phases, predicted: dict[str, float]) -> PhasesResult:
+def _result(phases: Phases, predicted: dict[str, float], peak: Peak) -> PhasesResult:
     ttft, tpot = phases.ttft, phases.tpot
     return PhasesResult(
         model=phases.spec.name,
@@ -168,6 +173,9 @@ def _result(phases: Phases, predicted: dict[str, float]) -> PhasesResult:
         expected_cache_bytes=phases.expected_bytes,
         weight_bytes=phases.weight_bytes,
         peak_bytes=phases.peak_bytes or None,
+        expected_peak_bytes=peak.bytes,
+        expected_peak_bytes_low=peak.low,
+        expected_peak_bytes_high=peak.high,
         predicted_ttft_ms=predicted.get("prefill"),
         predicted_tpot_ms=predicted.get("decode"),
     )

@@ -143,11 +143,21 @@ def memory_oracle(samples: Sequence[Sample]) -> Section:
             f"{sample.name} ({int(sample.shape['layers'])} layers)", str(sample.key["runner"]),
             f"{int(sample.shape['batch'])} x {int(sample.shape['prompt'] + sample.shape['new'] - 1)}",
             f"{int(sample.figures['cache_bytes']):,}", f"{int(sample.figures['expected_cache_bytes']):,}",
+            *_peaks(sample),
         ]
         for sample in samples
         if sample.kind == "phase" and sample.key["phase"] == "prefill"
     ]  # fmt: skip
-    return Section("Bytes kept by real caches", [], ["model", "runner", "sequences x tokens", "held", "capplan"], rows)
+    heading = ["model", "runner", "sequences x tokens", "caches", "capplan kv", "peak", "capplan fit"]
+    return Section("Bytes of real tensors", [], heading, rows)
+
+
+def _peaks(sample: Sample) -> list[str]:
+    """The peak allocation, where the device tells, and what the terms of ``capplan fit`` say."""
+    figures = sample.figures
+    peak = f"{figures['peak_bytes'] / 2**20:,.0f} MiB" if figures["peak_bytes"] else "–"
+    low, high = (figures.get(f"expected_peak_bytes_{end}", 0) / 2**20 for end in ("low", "high"))
+    return [peak, f"{low:,.0f} to {high:,.0f} MiB" if high else "–"]
 
 
 def left_out(fitted: FittedProfile) -> Section:

@@ -124,6 +124,7 @@ class PhasesResult:
         expected_cache_bytes: what ``capplan kv`` says.
         weight_bytes: what the parameters hold.
         peak_bytes: most memory that was allocated; None where the device does not tell.
+        expected_peak_bytes: what the terms of ``capplan fit`` add up to: weights, caches, the working set of a prefill.
         predicted_ttft_ms: by a profile, where one was given.
         predicted_tpot_ms: likewise.
     """
@@ -146,6 +147,9 @@ class PhasesResult:
     expected_cache_bytes: int
     weight_bytes: int
     peak_bytes: int | None
+    expected_peak_bytes: int
+    expected_peak_bytes_low: int
+    expected_peak_bytes_high: int
     predicted_ttft_ms: float | None
     predicted_tpot_ms: float | None
 

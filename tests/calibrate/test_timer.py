@@ -213,3 +213,27 @@ def test_the_largest_cache_of_the_system_counts(tmp_path: Path, monkeypatch: pyt
         (folder / "size").write_text(size)
     monkeypatch.setattr(devices, "_CACHE_INDEX", tmp_path)
     assert replace(open_device("cpu")).cache_bytes == 33 << 20
+
+
+def test_the_peak_of_a_phase_is_what_it_allocates_beside_what_was_there(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from calibrate import phases
+    from calibrate.phase_load import Load
+    from capplan.describe.model import Attention, Block, Dense, Embedding, ModelSpec
+
+    block = Block(mixer=Attention(heads=4, kv_heads=2, head_dim=16), ffn=Dense(intermediate_size=96))
+    spec = ModelSpec(
+        name="tiny", hidden_size=64, blocks={"a": block}, layers="2*a", embedding=Embedding(vocab_size=300)
+    )
+    device = replace(open_device("cuda"), torch_name="cpu")  # computes on the CPU, and is asked like a GPU
+    there, used = 7_000_000, 9_000_000
+    for name, value in {
+        "reset_peak_memory_stats": None, "memory_allocated": there, "max_memory_allocated": used,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, lambda where, value=value: value)
+    found = phases.run_phases(spec, Load(1, 8, 3), device, budget=0.0)
+    assert found.peak_bytes == found.weight_bytes + found.cache_bytes + used - there
+    peak = phases.expected_peak(found, "bf16")
+    assert peak.low <= peak.bytes <= peak.high
+    assert peak.low > found.weight_bytes + found.expected_bytes

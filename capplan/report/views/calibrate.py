@@ -90,6 +90,8 @@ def phases_view(answer: Answer[PhasesResult]) -> View:
         ("weights", show_bytes(result.weight_bytes)),
         ("cache", f"{result.cache_bytes:,} bytes; capplan kv: {result.expected_cache_bytes:,} ({same})"),
     ]
+    low, high = show_bytes(result.expected_peak_bytes_low), show_bytes(result.expected_peak_bytes_high)
+    facts.append(("expected peak", f"{show_bytes(result.expected_peak_bytes)} ({low} to {high})"))
     if result.peak_bytes is not None:
         facts.append(("peak allocation", show_bytes(result.peak_bytes)))
     if result.predicted_ttft_ms is not None:
