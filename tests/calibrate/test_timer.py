@@ -61,7 +61,9 @@ def test_a_call_of_known_length_is_timed(clock: str) -> None:
             pass
 
     found = timer.time_call(spin, device, budget=0.03)
-    assert found.seconds == pytest.approx(0.002, rel=0.2 if clock == "cpu" else 2.0)
+    assert found.seconds >= 0.0019
+    if clock == "cpu":
+        assert found.seconds == pytest.approx(0.002, rel=0.2)
     assert len(found.repeats) >= timer.LEAST_REPEATS
 
 
@@ -160,7 +162,7 @@ def test_a_gpu_is_opened_by_its_properties(gpu: Any) -> None:
 
 def test_a_gpu_is_timed_between_its_events(gpu: Any) -> None:
     found = timer.time_call(lambda index: time.sleep(0.001), open_device("cuda"), budget=0.0)
-    assert found.seconds == pytest.approx(0.0012, rel=0.5)
+    assert found.seconds >= 0.001
 
 
 def test_the_drivers_word_on_clocks_is_noted(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
