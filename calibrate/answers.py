@@ -83,6 +83,7 @@ def _calibrated(command: str, inputs: dict[str, Any], outcome: Outcome) -> Answe
         command,
         {name: value for name, value in inputs.items() if value is not None},
         result,
+        assumptions=outcome.notes,
         warnings=(*closed_loop_warnings(loop, outcome.profile.name), *(f"wrong result: {text}" for text in wrong)),
         sources=_sources(outcome),
         provenance={"kernels": "fitted", "check": "measured"},

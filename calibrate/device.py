@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,10 @@ Clock = Literal["wall", "cpu", "events"]
 DEFAULT_CACHE_BYTES = 32 << 20
 """Last-level cache where the system does not tell."""
 
+BUSY_CORES = 0.2
+"""Cores that other programs may keep busy before a wall's clock measures them as well."""
+
+_PROCESSOR_TIMES = Path("/proc/stat")
 _CACHE_INDEX = Path("/sys/devices/system/cpu/cpu0/cache")
 _CONDITIONS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 _SMI_TIMEOUT_SECONDS = 5.0
@@ -38,6 +43,7 @@ class Device:
         cache_bytes: the last-level cache.
         memory_bytes: all memory.
         compute_units: streaming multiprocessors, or the threads of a CPU.
+        note: what was chosen for the user, and why.
     """
 
     torch_name: str
@@ -48,12 +54,13 @@ class Device:
     cache_bytes: int
     memory_bytes: int
     compute_units: int
+    note: str = ""
 
     @property
     def slug(self) -> str:
-        """The device's name as a file may have it: ``cpu-amd-epyc-2-threads``."""
+        """The device's name as a file may have it: ``cpu-amd-epyc``."""
         words = "-".join(re.findall(r"[a-z0-9]+", self.title.lower())[:12])
-        return f"cpu-{words}-{self.threads}-threads" if self.kind == "cpu" else words
+        return f"cpu-{words}" if self.kind == "cpu" else words
 
     def synchronise(self) -> None:
         """Wait until the device has done everything that it was asked."""
@@ -69,6 +76,11 @@ class Device:
 
 def open_device(name: str = "auto", *, threads: int | None = None, clock: str = "wall") -> Device:
     """The device of a name: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:1``.
+
+    Args:
+        name: of the device.
+        threads: of a CPU; None: as many as torch takes.
+        clock: ``wall``, ``cpu``, or ``auto``: that of the wall, unless other programs keep the CPU busy.
 
     Raises:
         NotFoundError: torch sees no such device.
@@ -86,8 +98,18 @@ def open_device(name: str = "auto", *, threads: int | None = None, clock: str = 
 
 
 def _open_cpu(threads: int | None, clock: str) -> Device:
-    if clock not in ("wall", "cpu"):
-        raise UsageError(f"a CPU has no clock {clock[:20]!r}", where="--clock", hint="wall or cpu")
+    if clock not in ("auto", "wall", "cpu"):
+        raise UsageError(f"a CPU has no clock {clock[:20]!r}", where="--clock", hint="auto, wall or cpu")
+    note = ""
+    if clock == "auto":
+        others = cores_in_use()
+        clock = "cpu" if others > BUSY_CORES and threads in (None, 1) else "wall"
+        if clock == "cpu":
+            threads = 1
+            note = (
+                f"other programs keep {others:.1f} cores busy, so that one thread is measured, by the processor's own "
+                "clock; --clock wall insists on the wall's"
+            )
     if threads is not None:
         torch.set_num_threads(threads)
     used = torch.get_num_threads()
@@ -97,7 +119,31 @@ def _open_cpu(threads: int | None, clock: str) -> Device:
         )
     keep_freed_memory()
     found: Any = clock
-    return Device("cpu", "cpu", _cpu_title(), used, found, _cpu_cache_bytes(), _total_memory(), used)
+    return Device("cpu", "cpu", _cpu_title(), used, found, _cpu_cache_bytes(), _total_memory(), used, note)
+
+
+def cores_in_use(seconds: float = 0.3) -> float:
+    """Cores that are busy while this process sleeps: by the system's own count, else by its load average."""
+    before = _ticks()
+    if before is None:
+        try:
+            return os.getloadavg()[0]
+        except (OSError, AttributeError):
+            return 0.0
+    time.sleep(seconds)
+    after = _ticks() or before
+    busy, whole = (now - then for now, then in zip(after, before, strict=True))
+    return busy / whole * (os.cpu_count() or 1) if whole else 0.0
+
+
+def _ticks() -> tuple[int, int] | None:
+    """(busy, all) ticks of all cores since the start, as Linux counts them."""
+    try:
+        words = _PROCESSOR_TIMES.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+        ticks = [int(word) for word in words[:8]]
+    except (OSError, ValueError):
+        return None
+    return sum(ticks) - sum(ticks[3:5]), sum(ticks)
 
 
 def _open_cuda(index: int, threads: int | None, clock: str) -> Device:
@@ -109,7 +155,7 @@ def _open_cuda(index: int, threads: int | None, clock: str) -> Device:
         )
     if threads is not None:
         raise UsageError("threads are for a CPU", where="--threads", hint="leave it out, or --device cpu")
-    if clock not in ("wall", "events"):
+    if clock not in ("auto", "wall", "events"):
         raise UsageError("a GPU is timed by its own events", where="--clock", hint="leave it out")
     torch.cuda.set_device(index)
     found = torch.cuda.get_device_properties(index)

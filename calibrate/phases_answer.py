@@ -58,7 +58,7 @@ class PhasesRequest:
     layers: int | None = None
     profile: Path | None = None
     threads: int | None = None
-    clock: str = "wall"
+    clock: str = "auto"
     models_dirs: Sequence[Path] = ()
 
 
@@ -92,6 +92,7 @@ def phases_answer(request: PhasesRequest) -> Answer[PhasesResult]:
         "calibrate phases",
         inputs | {"model": spec.name},
         _result(phases, predicted, peak),
+        assumptions=(device.note,) if device.note else (),
         warnings=tuple(warnings),
         sources=(found.source, *(f"{name}: {value}" for name, value in provenance(device).items())),
         provenance={"median_ttft_ms": "measured", "median_tpot_ms": "measured", "expected_cache_bytes": "exact"},

@@ -22,7 +22,7 @@ from capplan.describe.gpu_catalog import load_gpu, read_gpu
 from capplan.describe.model import ModelSpec
 from capplan.describe.profile import Profile, load_profile
 from capplan.describe.resolve import resolve_model
-from capplan.errors import NotFoundError, UsageError
+from capplan.errors import InvalidFileError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from calibrate.device import Device
@@ -43,7 +43,7 @@ class RunRequest:
         samples: the samples' file; None: beside the profile.
         resume: go on with a file of samples that is there.
         threads: of a CPU; None: as many as torch takes.
-        clock: ``wall``, or ``cpu`` on a machine that others use too.
+        clock: ``wall``; ``cpu`` on a machine that others use too; ``auto`` finds out which.
         seed: of random inputs.
         check: run models that no fit has seen.
         check_models: which; the usual ones where empty.
@@ -58,7 +58,7 @@ class RunRequest:
     samples: Path | None = None
     resume: bool = False
     threads: int | None = None
-    clock: str = "wall"
+    clock: str = "auto"
     seed: int = 0
     check: bool = True
     check_models: tuple[str, ...] = ()
@@ -76,6 +76,7 @@ class Outcome:
         files: where everything is.
         skipped: models that could not be run, with the reason.
         written: the files that were written.
+        notes: what was chosen for the user, and why.
     """
 
     fitted: FittedProfile
@@ -83,6 +84,7 @@ class Outcome:
     files: Files
     skipped: tuple[str, ...] = ()
     written: tuple[Path, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def profile(self) -> Profile:
@@ -106,6 +108,10 @@ def calibrate_device(request: RunRequest, say: Say = lambda share, doing: None) 
     device = open_device(request.device, threads=request.threads, clock=request.clock)
     known = catalog_entry(provenance(device))
     files = files_for(request.out, request.samples, known.name if known else device.slug)
+    if request.resume and request.clock == "auto":
+        device = as_before(device, files.samples, request.threads)
+    if device.note:
+        say(0.0, device.note)
 
     def tell(progress: Progress) -> None:
         say(progress.share, progress.doing)
@@ -127,7 +133,22 @@ def calibrate_device(request: RunRequest, say: Say = lambda share, doing: None) 
         fitted = with_times(fitted, found)
     found, skipped = _checked(files, device, fitted.profile, fitted.gpu, specs, found, request.modes, say)
     fitted = with_loop(fitted, found, finder(specs, request.models_dirs))
-    return write_outcome(fitted, found, files, skipped)
+    outcome = write_outcome(fitted, found, files, skipped)
+    return replace(outcome, notes=(device.note,) if device.note else ())
+
+
+def as_before(device: Device, samples: Path, threads: int | None) -> Device:
+    """The device with the threads and the clock of a run that is resumed, where the user leaves them open."""
+    from calibrate.device import open_device
+
+    if device.kind != "cpu" or not samples.is_file():
+        return device
+    try:
+        facts = read_samples(samples).provenance
+    except InvalidFileError:
+        return device
+    before = int(facts["threads"]) if facts.get("threads", "").isdigit() else None
+    return open_device("cpu", threads=threads or before, clock=facts.get("clock", "wall"))
 
 
 def check_specs(device: Device, names: Sequence[str], models_dirs: Sequence[Path]) -> list[ModelSpec]:
@@ -256,7 +277,7 @@ def check_profile(
     *,
     device_name: str = "auto",
     threads: int | None = None,
-    clock: str = "wall",
+    clock: str = "auto",
     models: Sequence[str] = (),
     models_dirs: Sequence[Path] = (),
     modes: Sequence[str] = ("eager",),
@@ -275,6 +296,8 @@ def check_profile(
     files = files_for(path, None, profile.name)
     before = read_samples(files.samples)
     device = open_device(device_name, threads=threads, clock=clock)
+    if clock == "auto":
+        device = as_before(device, files.samples, threads)
     gpu = gpu_of(profile, files)
     specs = check_specs(device, models, models_dirs)
     kept = tuple(sample for sample in before.samples if sample.kind != "phase" or own_spec(sample.name))

@@ -56,7 +56,10 @@ MODES = ("eager", "graphs", "compile")
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Threads = Annotated[str | None, typer.Option("--threads", help="Threads of a CPU [torch's own choice].")]
 Clock = Annotated[
-    str, typer.Option("--clock", help="wall; or cpu, which counts only this process's time, with --threads 1.")
+    str,
+    typer.Option(
+        "--clock", help="wall; cpu counts only this process's own time, with --threads 1; auto finds out which."
+    ),
 ]
 CheckModels = Annotated[list[str], typer.Option("--check-model", help="A model to check the profile with.")]
 Modes = Annotated[list[str], typer.Option("--mode", help="How models are launched: eager, graphs or compile.")]
@@ -72,7 +75,7 @@ def run_command(
     samples: Annotated[Path | None, typer.Option("--samples", help="Every raw sample [beside the profile].")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the samples that are there.")] = False,
     threads: Threads = None,
-    clock: Clock = "wall",
+    clock: Clock = "auto",
     seed: Annotated[str, typer.Option("--seed", help="Of the random inputs.")] = "0",
     no_check: Annotated[bool, typer.Option("--no-check", help="Run no whole models.")] = False,
     check_model: CheckModels = [],
@@ -122,7 +125,7 @@ def check_command(
     profile: Annotated[Path, typer.Argument(help="A profile that a run wrote, with its samples beside it.")],
     device: DeviceName = "auto",
     threads: Threads = None,
-    clock: Clock = "wall",
+    clock: Clock = "auto",
     model: Annotated[list[str], typer.Option("--model", help="A model to run [some of every kind].")] = [],
     mode: Modes = ["eager"],
     models_dir: ModelsDir = [],
@@ -157,7 +160,7 @@ def phases_command(
     layers: Annotated[str | None, typer.Option("--layers", help="Layers to run [as many as fit].")] = None,
     profile: Annotated[Path | None, typer.Option("--profile", help="A profile whose word is to stand beside.")] = None,
     threads: Threads = None,
-    clock: Clock = "wall",
+    clock: Clock = "auto",
     models_dir: ModelsDir = [],
 ) -> Answer[PhasesResult]:
     """TTFT, TPOT and throughput of one model with random weights on this device, and the bytes of its caches."""

@@ -80,6 +80,33 @@ def test_the_processors_clock_is_for_one_thread() -> None:
     open_device("cpu", threads=1)
 
 
+@pytest.mark.parametrize(("used", "threads", "clock"), [(1.5, 1, "cpu"), (0.1, None, "wall")])
+def test_a_busy_machine_is_measured_by_the_processors_clock(
+    used: float, threads: int | None, clock: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "cores_in_use", lambda: used)
+    device = open_device("cpu", clock="auto")
+    assert device.clock == clock
+    assert bool(device.note) == (clock == "cpu")
+    if threads:
+        assert device.threads == threads
+        assert "1.5 cores busy" in device.note
+    assert open_device("cpu", clock="wall").note == ""
+
+
+def test_busy_cores_are_counted_from_the_systems_ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = tmp_path / "stat"
+    texts = iter(["cpu 100 0 100 800 0 0 0 0 0 0\n", "cpu 150 0 100 850 0 0 0 0 0 0\n"])
+
+    def read(path: Path, encoding: str) -> str:
+        return next(texts)
+
+    monkeypatch.setattr(devices, "_PROCESSOR_TIMES", stat)
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert devices.cores_in_use(0.0) == pytest.approx(0.5 * 4)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "error"),
     [
