@@ -9,6 +9,15 @@ from typing import Literal
 
 Mark = Literal["none", "circle", "square", "diamond", "triangle", "cross"]
 
+MARKS: tuple[Mark, ...] = ("circle", "square", "diamond", "triangle", "cross")
+"""Marks that tell series apart, in order."""
+
+MOST_TICKS = 10
+"""Values at an axis, where nothing says how much room there is."""
+
+_NEAR = 1e-12
+"""Relative difference of two values that are meant to be the same."""
+
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
@@ -74,9 +83,14 @@ class Scale:
         """Whether a value has a place at all."""
         return math.isfinite(value) and (value > 0 or not self.log)
 
-    def ticks(self) -> list[float]:
-        """Values to write at the axis: powers of ten, or round steps."""
-        return _decades(self.low, self.high) if self.log else _round_steps(self.low, self.high)
+    def ticks(self, most: int = MOST_TICKS) -> list[float]:
+        """Values to write at the axis: 1, 2 and 5 times the powers of ten or those alone, or round steps.
+
+        Args:
+            most: how many there is room for.
+        """
+        values = _log_ticks(self.low, self.high, most) if self.log else _round_steps(self.low, self.high)
+        return values[:: -(-len(values) // most)]
 
     def minor_ticks(self) -> list[float]:
         """Values between the ticks of a logarithmic axis: 2 to 9 times each power of ten."""
@@ -88,7 +102,7 @@ class Scale:
 
 
 def scale_of(axis: Axis, values: Sequence[float]) -> Scale:
-    """The scale that holds all values of an axis: whole decades, or round ends with a little room.
+    """The scale that holds all values of an axis, between round ends: 1, 2 or 5 times a power of ten, or whole steps.
 
     Raises:
         ValueError: there is nothing to draw.
@@ -98,8 +112,12 @@ def scale_of(axis: Axis, values: Sequence[float]) -> Scale:
         raise ValueError("nothing to draw")
     low, high = min(known), max(known)
     if axis.log:
-        first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-        return Scale(10.0**first, 10.0 ** max(last, first + 1), log=True)
+        ends = _one_two_five(low, high)
+        first = max(place for place, value in enumerate(ends) if value <= low * (1 + _NEAR))
+        last = min(place for place, value in enumerate(ends) if value >= high * (1 - _NEAR))
+        if first == last:
+            first, last = first - 1, last + 1
+        return Scale(ends[first], ends[last], log=True)
     size = max(abs(low), abs(high))
     if 0 < low <= 0.4 * high or 0 <= low == high:
         low = 0.0
@@ -138,10 +156,19 @@ def show_tick(value: float) -> str:
     return f"{value:g}"
 
 
-def _decades(low: float, high: float) -> list[float]:
-    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-    step = max(1, math.ceil((last - first) / 8))
-    return [10.0**power for power in range(first, last + 1, step)]
+def _one_two_five(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten, from a decade below `low` to one above `high`."""
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    return [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+
+
+def _log_ticks(low: float, high: float, most: int) -> list[float]:
+    """The closest of 1, 2, 5 and 10, powers of ten, and every so many of those, that has room."""
+    inside = [value for value in _one_two_five(low, high) if low * (1 - _NEAR) <= value <= high * (1 + _NEAR)]
+    if len(inside) <= most:
+        return inside
+    decades = inside[next(place for place, value in enumerate(inside) if f"{value:e}".startswith("1")) :: 3]
+    return decades[:: -(-len(decades) // most)]
 
 
 def _round_steps(low: float, high: float) -> list[float]:

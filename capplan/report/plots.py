@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from capplan.report.svg import to_html, to_svg
 FLAG = "--plot"
 PNG_SCALE = 2
 """Pixels of a PNG for each unit of the drawing."""
+
+COLUMNS, LEAST_COLUMNS, MOST_COLUMNS = 80, 40, 120
+"""Width of a drawing of characters where the terminal does not tell its own, and the ends of what is drawn into."""
 
 
 def save_chart(chart: Chart, target: str) -> None:
@@ -60,18 +64,19 @@ def to_png(chart: Chart) -> bytes:
 
 
 def draw_chart(chart: Chart, *, plain: bool) -> str:
-    """The chart for the terminal.
+    """The chart for the terminal, as wide as that is; 80 columns in a pipe.
 
     Raises:
         UsageError: there is nothing to draw.
     """
     from capplan.report.terminal import to_terminal
 
-    return _drawn(chart, lambda shown: to_terminal(shown, plain=plain))
+    columns = min(max(LEAST_COLUMNS, shutil.get_terminal_size((COLUMNS, 24)).columns), MOST_COLUMNS)
+    return _drawn(chart, lambda shown: to_terminal(shown, columns=columns, plain=plain))
 
 
 def _drawn(chart: Chart, draw: Callable[[Chart], str]) -> str:
     try:
         return draw(chart)
     except ValueError as error:
-        raise UsageError(str(error), where=FLAG) from None
+        raise UsageError(str(error), where=FLAG, hint=f"without {FLAG} the answer says why") from None

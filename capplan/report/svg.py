@@ -1,4 +1,4 @@
-"""A chart as SVG: one file that needs nothing else, readable on light and on dark ground.
+"""A chart as SVG: one file that needs nothing else, readable on light and on dark ground; or as a page for any width.
 
 Colours are chosen by the reader's own setting (``prefers-color-scheme``); the palette keeps its order apart for the
 colour-blind and in grey.
@@ -10,10 +10,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from capplan.report.charts import Chart, Mark, Scale, Series, scales, show_tick
-
-WIDTH, HEIGHT = 820, 520
-LEFT, RIGHT, TOP, BOTTOM = 78, 196, 46, 62
-"""Margins; the legend stands in the right one."""
+from capplan.report.frame import LINE, NARROW, SWATCH, TITLE_LINE, WIDE, Frame, Layout, frame_of
 
 LIGHT = ("#0b62c4", "#c2510c", "#0f7b5f", "#8a3ab9", "#b3123e", "#6b6300", "#4a5568", "#00788a")
 DARK = ("#6db3ff", "#ffab5e", "#52d6a8", "#cf9cff", "#ff7d97", "#d6cb4a", "#a9b6c8", "#4fd3e4")
@@ -32,47 +29,54 @@ text{{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-s
 }}"""
 
 
-def to_svg(chart: Chart, *, dark: bool | None = None) -> str:
+def to_svg(chart: Chart, layout: Layout = WIDE, *, dark: bool | None = None) -> str:
     """The chart as the text of an SVG file.
 
     Args:
         chart: what to draw.
+        layout: the arrangement.
         dark: fix the ground instead of following the reader's setting.
 
     Raises:
         ValueError: there is nothing to draw.
     """
     x, y = scales(chart)
-    style = _style(dark)
+    frame = frame_of(chart, x, y, layout)
+    width, height = layout.width, f"{frame.height:.0f}"
+    clip = f"plot-{layout.name}"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-        ' role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        f' class="{layout.name}" role="img">',
         f"<title>{escape(chart.title)}</title>",
         f"<desc>{escape(f'{chart.y.label} over {chart.x.label}')}</desc>",
-        f"<style>{style}</style>",
-        f'<rect class="ground" width="{WIDTH}" height="{HEIGHT}"/>',
-        f'<text class="ink title" x="{LEFT}" y="26">{escape(chart.title)}</text>',
-        *_grid(x, y),
-        *_labels(chart, x, y),
-        f'<clipPath id="plot"><rect x="{LEFT - 6}" y="{TOP - 6}" width="{WIDTH - LEFT - RIGHT + 12}"'
-        f' height="{HEIGHT - TOP - BOTTOM + 12}"/></clipPath>',
-        '<g clip-path="url(#plot)">',
+        f"<style>{_style(dark)}</style>",
+        f'<rect class="ground" width="{width}" height="{height}"/>',
+        *_title(frame),
+        *_grid(frame, x, y),
+        *_labels(chart, frame, x, y),
+        f'<clipPath id="{clip}"><rect x="{frame.left - 6:.1f}" y="{frame.top - 6:.1f}"'
+        f' width="{frame.right - frame.left + 12:.1f}" height="{frame.bottom - frame.top + 12:.1f}"/></clipPath>',
+        f'<g clip-path="url(#{clip})">',
     ]
     for index, series in enumerate(chart.series):
-        parts += _series(series, index, x, y)
-    parts += ["</g>", *_legend(chart), "</svg>"]
+        parts += _series(series, index, frame, x, y)
+    parts += ["</g>", *_legend(chart, frame), "</svg>"]
     return "\n".join(parts) + "\n"
 
 
 def to_html(chart: Chart) -> str:
-    """The chart as a page of its own."""
+    """The chart as a page of its own: on a narrow screen the legend stands below, and letters keep their size."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
         f"<title>{escape(chart.title)}</title>"
         "<style>body{margin:2rem auto;max-width:56rem;padding:0 1rem}svg{width:100%;height:auto}"
+        "svg.narrow{display:none}"
+        "@media (max-width:640px){body{margin:.5rem auto;padding:0 .25rem}svg.wide{display:none}"
+        "svg.narrow{display:block}}"
         "@media (prefers-color-scheme:dark){body{background:#12161c}}</style></head><body>\n"
-        f"{to_svg(chart)}</body></html>\n"
+        f"{to_svg(chart)}{to_svg(chart, NARROW)}</body></html>\n"
     )
 
 
@@ -91,52 +95,55 @@ def _style(dark: bool | None) -> str:
     return text[:start] + text[text.index("{", start) + 1 : text.rindex("}")]
 
 
-def _across(place: float) -> float:
-    return LEFT + place * (WIDTH - LEFT - RIGHT)
+def _title(frame: Frame) -> Iterator[str]:
+    for number, line in enumerate(frame.title):
+        at = 26 + TITLE_LINE * number
+        yield f'<text class="ink title" x="{frame.left:.1f}" y="{at}">{escape(line)}</text>'
 
 
-def _down(place: float) -> float:
-    return HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM)
-
-
-def _grid(x: Scale, y: Scale) -> Iterator[str]:
-    top, bottom, left, right = _down(1), _down(0), _across(0), _across(1)
-    for css, xs, ys in (("minor", x.minor_ticks(), y.minor_ticks()), ("grid", x.ticks(), y.ticks())):
+def _grid(frame: Frame, x: Scale, y: Scale) -> Iterator[str]:
+    top, bottom, left, right = frame.top, frame.bottom, frame.left, frame.right
+    rows = (("minor", x.minor_ticks(), y.minor_ticks()), ("grid", frame.x_ticks, frame.y_ticks))
+    for css, xs, ys in rows:
         for value in xs:
-            at = _across(x.place(value))
+            at = frame.across(x.place(value))
             yield f'<line class="{css}" x1="{at:.1f}" x2="{at:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
         for value in ys:
-            at = _down(y.place(value))
+            at = frame.down(y.place(value))
             yield f'<line class="{css}" x1="{left:.1f}" x2="{right:.1f}" y1="{at:.1f}" y2="{at:.1f}"/>'
     yield f'<line class="axis" x1="{left:.1f}" x2="{right:.1f}" y1="{bottom:.1f}" y2="{bottom:.1f}"/>'
     yield f'<line class="axis" x1="{left:.1f}" x2="{left:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
 
 
-def _labels(chart: Chart, x: Scale, y: Scale) -> Iterator[str]:
-    for value in x.ticks():
-        at = _across(x.place(value))
-        yield f'<text class="soft" x="{at:.1f}" y="{_down(0) + 18:.1f}" text-anchor="middle">{show_tick(value)}</text>'
-    for value in y.ticks():
-        at = _down(y.place(value)) + 4
-        yield f'<text class="soft" x="{LEFT - 8}" y="{at:.1f}" text-anchor="end">{show_tick(value)}</text>'
-    middle = _across(0.5)
-    yield f'<text class="ink" x="{middle:.1f}" y="{HEIGHT - 16}" text-anchor="middle">{escape(chart.x.label)}</text>'
-    down = _down(0.5)
+def _labels(chart: Chart, frame: Frame, x: Scale, y: Scale) -> Iterator[str]:
+    for value in frame.x_ticks:
+        at, below = frame.across(x.place(value)), frame.bottom + 18
+        yield f'<text class="soft" x="{at:.1f}" y="{below:.1f}" text-anchor="middle">{show_tick(value)}</text>'
+    for value in frame.y_ticks:
+        at, before = frame.down(y.place(value)) + 4, frame.left - 8
+        yield f'<text class="soft" x="{before:.1f}" y="{at:.1f}" text-anchor="end">{show_tick(value)}</text>'
+    middle, below = frame.across(0.5), frame.bottom + 46
+    yield f'<text class="ink" x="{middle:.1f}" y="{below:.1f}" text-anchor="middle">{escape(chart.x.label)}</text>'
     yield (
-        f'<text class="ink" transform="translate(18 {down:.1f}) rotate(-90)" text-anchor="middle">'
+        f'<text class="ink" transform="translate(18 {frame.down(0.5):.1f}) rotate(-90)" text-anchor="middle">'
         f"{escape(chart.y.label)}</text>"
     )
 
 
-def _series(series: Series, index: int, x: Scale, y: Scale) -> Iterator[str]:
+def _series(series: Series, index: int, frame: Frame, x: Scale, y: Scale) -> Iterator[str]:
     colour = index % len(LIGHT)
+
+    def path(points: Sequence[tuple[float, float]]) -> str:
+        held = [(x.place(a), y.place(b)) for a, b in points if x.holds(a) and y.holds(b)]
+        return " ".join(f"{frame.across(a):.1f},{frame.down(b):.1f}" for a, b in held)
+
     if series.band:
         upper = [(a, high) for a, _, high in series.band]
         lower = [(a, low) for a, low, _ in reversed(series.band)]
-        yield f'<polygon class="band f{colour}" points="{_path([*upper, *lower], x, y)}"/>'
+        yield f'<polygon class="band f{colour}" points="{path([*upper, *lower])}"/>'
     if series.line and len(series.points) > 1:
         css = "line faint" if series.faint else "line"
-        yield f'<polyline class="{css} s{colour}" points="{_path(series.points, x, y)}"/>'
+        yield f'<polyline class="{css} s{colour}" points="{path(series.points)}"/>'
     if series.mark == "none":
         return
     for number, (a, b) in enumerate(series.points):
@@ -145,12 +152,7 @@ def _series(series: Series, index: int, x: Scale, y: Scale) -> Iterator[str]:
         label = series.labels[number] if number < len(series.labels) else ""
         words = f"{series.name}: {label}" if label else series.name
         mark = series.marks[number] if number < len(series.marks) else series.mark
-        yield _mark(mark, _across(x.place(a)), _down(y.place(b)), colour, words)
-
-
-def _path(points: Sequence[tuple[float, float]], x: Scale, y: Scale) -> str:
-    places = [f"{_across(x.place(a)):.1f},{_down(y.place(b)):.1f}" for a, b in points if x.holds(a) and y.holds(b)]
-    return " ".join(places)
+        yield _mark(mark, frame.across(x.place(a)), frame.down(y.place(b)), colour, words)
 
 
 def _mark(mark: Mark, a: float, b: float, colour: int, words: str = "", size: float = 4.6) -> str:
@@ -172,27 +174,17 @@ def _corners(points: list[tuple[float, float]]) -> str:
     return '<polygon points="' + " ".join(f"{a:.1f},{b:.1f}" for a, b in points) + '"'
 
 
-def _legend(chart: Chart) -> Iterator[str]:
-    left, at = WIDTH - RIGHT + 18, float(TOP + 8)
-    for index, series in enumerate(chart.series):
-        colour = index % len(LIGHT)
-        if series.line:
-            css = "line faint" if series.faint else "line"
-            yield f'<line class="{css} s{colour}" x1="{left}" x2="{left + 22}" y1="{at:.1f}" y2="{at:.1f}"/>'
-        if series.mark != "none":
-            yield _mark(series.mark, left + 11, at, colour)
-        for number, line in enumerate(_wrapped(series.name, 22)):
-            at += 15 if number else 0
-            yield f'<text class="ink" x="{left + 30}" y="{at + 4:.1f}">{escape(line)}</text>'
-        at += 21
-    for note in chart.notes:
-        at += 4
-        for line in _wrapped(note, 26):
-            yield f'<text class="soft" x="{left}" y="{at + 4:.1f}">{escape(line)}</text>'
-            at += 16
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, width)
+def _legend(chart: Chart, frame: Frame) -> Iterator[str]:
+    for entry in frame.legend:
+        left, css = entry.x, "soft"
+        if entry.series is not None:
+            series, colour, at = chart.series[entry.series], entry.series % len(LIGHT), entry.y
+            if series.line:
+                stroke = "line faint" if series.faint else "line"
+                yield f'<line class="{stroke} s{colour}" x1="{left}" x2="{left + 22}" y1="{at:.1f}" y2="{at:.1f}"/>'
+            if series.mark != "none":
+                yield _mark(series.mark, left + 11, at, colour)
+            left, css = left + SWATCH, "ink"
+        for number, line in enumerate(entry.lines):
+            at = entry.y + 4 + LINE * number
+            yield f'<text class="{css}" x="{left:.1f}" y="{at:.1f}">{escape(line)}</text>'

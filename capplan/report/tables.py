@@ -140,6 +140,69 @@ def _aligned(table: Table) -> list[str]:
     return lines
 
 
+def parts_of(table: Table, width: int) -> list[Table]:
+    """The table, or, where its numbers and words have no room, its columns in several tables below one another.
+
+    Each part begins with the columns that tell the rows apart, if those leave half of the width to others, else with
+    the first.
+    """
+    least, count = _least_widths(table), len(table.columns)
+    if sum(least) <= room(count, width) or count < 2:
+        return [table]
+    keys = _keys(table)
+    if sum(least[:keys]) > width // 2:
+        keys = 1
+    parts: list[list[int]] = []
+    for place in range(keys, count):
+        if not parts or sum(least[at] for at in (*parts[-1], place)) > room(len(parts[-1]) + 1, width):
+            parts.append(list(range(keys)))
+        parts[-1].append(place)
+    columns, rows = table.columns, table.rows
+    return [Table([columns[at] for at in part], [[row[at] for at in part] for row in rows]) for part in parts]
+
+
+def column_widths(table: Table, width: int) -> list[int]:
+    """Characters of each column: as many as its cells want, or what is left to share after all least widths."""
+    least, wanted = _least_widths(table), _whole_widths(table)
+    spare = room(len(least), width) - sum(least)
+    more = [whole - few for whole, few in zip(wanted, least, strict=True)]
+    if sum(more) <= spare:
+        return wanted
+    if spare < 0:
+        widest = max(range(len(least)), key=least.__getitem__)
+        return [max(1, few + spare) if place == widest else few for place, few in enumerate(least)]
+    return [few + spare * want // sum(more) for few, want in zip(least, more, strict=True)]
+
+
+def room(columns: int, width: int) -> int:
+    """Characters that so many drawn columns leave for their cells: two at the edges, three between any two."""
+    return width - 2 - 3 * (columns - 1)
+
+
+def _least_widths(table: Table) -> list[int]:
+    """The fewest characters of each column in which no number and no word is broken."""
+    rows = table.cells()
+    widths = []
+    for place, column in enumerate(table.columns):
+        cells = [row[place] for row in rows]
+        pieces = cells if column.numeric else [word for cell in cells for word in cell.split()]
+        widths.append(max(map(len, [*column.title.split(), *pieces]), default=0))
+    return widths
+
+
+def _whole_widths(table: Table) -> list[int]:
+    rows = [[column.title for column in table.columns], *table.cells()]
+    return [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
+
+
+def _keys(table: Table) -> int:
+    """How many of the first columns it takes to tell all rows apart."""
+    for count in range(1, len(table.columns)):
+        if len({tuple(map(str, row[:count])) for row in table.rows}) == len(table.rows):
+            return count
+    return 1
+
+
 def print_rich(view: View, notes: Sequence[tuple[str, str]], *, color: bool) -> None:
     """Draw a view on the terminal."""
     from rich.console import Console
@@ -159,12 +222,14 @@ def print_rich(view: View, notes: Sequence[tuple[str, str]], *, color: bool) -> 
                 grid.add_row(Text(name, style="cyan"), Text(value))
             console.print(grid)
             continue
-        drawn = RichTable(box=_box(), header_style="cyan", pad_edge=False)
-        for column in section.columns:
-            drawn.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
-        for row in section.cells():
-            drawn.add_row(*(Text(cell) for cell in row))
-        console.print(drawn)
+        for part in parts_of(section, console.width):
+            drawn = RichTable(box=_box(), header_style="cyan", pad_edge=False)
+            for column, width in zip(part.columns, column_widths(part, console.width), strict=True):
+                side: Any = "right" if column.numeric else "left"
+                drawn.add_column(column.title, justify=side, overflow="fold", width=width)
+            for row in part.cells():
+                drawn.add_row(*(Text(cell) for cell in row))
+            console.print(drawn)
     if notes:
         console.print()
     for label, note in notes:

@@ -1,16 +1,27 @@
-"""A chart in the terminal: lines of braille dots (or of plain characters), a mark for each series, a legend below."""
+"""A chart in the terminal: lines of braille dots (or of plain characters), a mark for each series, a legend below.
+
+Where several lines have no marks, each has a letter on it: colours are not to be counted on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import ceil
+from string import ascii_uppercase
 
 from capplan.report.charts import Chart, Scale, Series, scales, show_tick
 
 COLUMNS, ROWS = 80, 22
 MARKS = "●■◆▲○□◇△"
 PLAIN_MARKS = "o#x*+@%&"
+
+LETTERS = 3
+"""Letters along a line that has no marks."""
+
+TICK_COLUMNS = 8
+"""Columns that a value at the axis takes, space included."""
 
 _BRAILLE = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -77,19 +88,23 @@ def to_terminal(chart: Chart, *, columns: int = COLUMNS, rows: int = ROWS, plain
         ValueError: there is nothing to draw.
     """
     x, y = scales(chart)
-    labels = {_row(y.place(value), rows): show_tick(value) for value in y.ticks()}
+    labels = {_row(y.place(value), rows): show_tick(value) for value in y.ticks(rows // 2)}
     gutter = max(map(len, labels.values())) + 1
     canvas = Canvas(columns - gutter - 1, rows, plain=plain)
+    letters = _letters(chart)
     for index, series in enumerate(chart.series):
         _draw(canvas, series, x, y, mark_of(index, plain=plain))
+    for number, (index, letter) in enumerate(letters.items()):
+        _write(canvas, _places(chart.series[index], x, y), letter, (number + 1) / (len(letters) + 1))
     bar, corner, rule = ("|", "+", "-") if plain else ("│", "└", "─")
-    lines = [chart.title, f"{chart.y.label}"]
+    lines = [*textwrap.wrap(chart.title, columns), *textwrap.wrap(chart.y.label, columns)]
     for row, text in enumerate(canvas.lines()):
         lines.append(f"{labels.get(row, ''):>{gutter}}{bar}{text}".rstrip())
     lines.append(" " * gutter + corner + rule * canvas.columns)
     lines.append(_x_labels(x, canvas.columns, gutter))
-    lines.append(f"{chart.x.label:>{columns}}")
-    return "\n".join([*lines, *_legend(chart, columns, plain=plain), *chart.notes])
+    lines += [f"{line:>{columns}}" for line in textwrap.wrap(chart.x.label, columns)]
+    notes = [line for note in chart.notes for line in textwrap.wrap(note, columns)]
+    return "\n".join([*lines, *_legend(chart, letters, columns, plain=plain), *notes])
 
 
 def mark_of(index: int, *, plain: bool) -> str:
@@ -98,14 +113,41 @@ def mark_of(index: int, *, plain: bool) -> str:
     return marks[index % len(marks)]
 
 
+def _letters(chart: Chart) -> dict[int, str]:
+    """A letter for each line without marks, if there are several, by its place among the series."""
+    bare = [index for index, series in enumerate(chart.series) if series.line and series.mark == "none"]
+    return dict(zip(bare, ascii_uppercase, strict=False)) if len(bare) > 1 else {}
+
+
+def _places(series: Series, x: Scale, y: Scale) -> list[tuple[float, float]]:
+    return [(x.place(a), y.place(b)) for a, b in series.points if x.holds(a) and y.holds(b)]
+
+
 def _draw(canvas: Canvas, series: Series, x: Scale, y: Scale, mark: str) -> None:
-    places = [(x.place(a), y.place(b)) for a, b in series.points if x.holds(a) and y.holds(b)]
+    places = _places(series, x, y)
     if series.line:
         for start, end in pairwise(places):
             canvas.line(start, end)
     if series.mark != "none":
         for place in places:
             canvas.mark(*place, mark)
+
+
+def _write(canvas: Canvas, places: Sequence[tuple[float, float]], letter: str, shift: float) -> None:
+    """A letter some times along a line; `shift` from 0 to 1 keeps those of different lines apart."""
+    if not places:
+        return
+    lengths = [abs(b[0] - a[0]) + abs(b[1] - a[1]) for a, b in pairwise(places)]
+    for number in range(LETTERS):
+        left = (number + shift) / LETTERS * sum(lengths)
+        at = places[0]
+        for (start, end), length in zip(pairwise(places), lengths, strict=True):
+            part = min(1.0, left / length) if length else 1.0
+            at = (start[0] + part * (end[0] - start[0]), start[1] + part * (end[1] - start[1]))
+            if left <= length:
+                break
+            left -= length
+        canvas.mark(*at, letter)
 
 
 def _row(place: float, rows: int) -> int:
@@ -117,7 +159,7 @@ def _x_labels(x: Scale, columns: int, gutter: int) -> str:
     width = gutter + 1 + columns
     line = [" "] * width
     free = 0
-    for value in x.ticks():
+    for value in x.ticks(max(2, columns // TICK_COLUMNS)):
         text = show_tick(value)
         middle = gutter + 1 + min(columns - 1, int(x.place(value) * columns))
         start = min(max(0, middle - len(text) // 2), width - len(text))
@@ -127,18 +169,18 @@ def _x_labels(x: Scale, columns: int, gutter: int) -> str:
     return "".join(line).rstrip()
 
 
-def _legend(chart: Chart, columns: int, *, plain: bool) -> list[str]:
+def _legend(chart: Chart, letters: dict[int, str], columns: int, *, plain: bool) -> list[str]:
     """The names of the series, as many a line as there is room for."""
     stroke = "." if plain else "⠤⠤"
     names = [
-        f"{stroke if series.mark == 'none' else mark_of(index, plain=plain)} {series.name}"
+        f"{letters.get(index, stroke) if series.mark == 'none' else mark_of(index, plain=plain)} {series.name}"
         for index, series in enumerate(chart.series)
     ]
     lines = [""]
     for name in names:
         joined = f"{lines[-1]}   {name}" if lines[-1] else name
-        if len(joined) <= columns or not lines[-1]:
+        if len(joined) <= columns:
             lines[-1] = joined
         else:
-            lines.append(name)
-    return lines
+            lines += textwrap.wrap(name, columns, subsequent_indent="  ")
+    return [line for line in lines if line]

@@ -11,11 +11,9 @@ from capplan.planner.launch import Launch
 from capplan.planner.pareto import pareto_front
 from capplan.questions.answer import Answer
 from capplan.questions.plan_result import PlanResult, PlanRow
-from capplan.report.charts import Axis, Chart, Mark, Series
+from capplan.report.charts import MARKS, Axis, Chart, Series
 from capplan.report.engine_flags import Deployed, emit
 from capplan.report.tables import Column, Facts, Section, Table, View
-
-_MARKS: tuple[Mark, ...] = ("circle", "square", "diamond", "triangle", "cross")
 
 
 def plan_view(answer: Answer[PlanResult]) -> View:
@@ -36,6 +34,8 @@ def chosen_row(result: PlanResult, row: int) -> PlanRow:
     Raises:
         UsageError: there is no such row.
     """
+    if not result.plans:
+        raise UsageError("no deployment holds the limits", where="--emit", hint="without --emit the answer says why")
     if not 1 <= row <= len(result.plans):
         raise UsageError(f"there are {len(result.plans)} plans, no row {row}", where="--row")
     return result.plans[row - 1]
@@ -79,10 +79,13 @@ def plan_chart(answer: Answer[PlanResult]) -> Chart:
     """Cost against time per token, a mark for each plan; those that no other beats in both are joined."""
     plans = answer.result.plans
     front = sorted(pareto_front(plans, _place), key=_place)
-    series = [Series("no other beats these in both", [_place(row) for row in front], faint=True)]
-    for row, mark in zip(plans, cycle(_MARKS), strict=False):
+    joined = Series("no other beats these in both", [_place(row) for row in front], faint=True)
+    series = [joined] if len(front) > 1 else []
+    for row, mark in zip(plans, cycle(MARKS), strict=False):
         series.append(Series(f"{row.gpus:g} × {row.gpu}", [_place(row)], line=False, mark=mark))
-    return Chart(f"Plans for {answer.inputs['model']}", Axis("TPOT, ms"), Axis("$ for 1M tokens"), series)
+    limits = [(name, answer.inputs[name.lower()]) for name in ("TTFT", "TPOT")]
+    notes = [f"{name} at most {1e3 * limit:g} ms" for name, limit in limits if limit is not None]
+    return Chart(f"Plans: {_subject(answer)}", Axis("TPOT, ms"), Axis("$ for 1M tokens"), series, notes)
 
 
 def _place(row: PlanRow) -> tuple[float, float]:
@@ -90,13 +93,18 @@ def _place(row: PlanRow) -> tuple[float, float]:
 
 
 def _headline(answer: Answer[PlanResult]) -> str:
-    result, inputs = answer.result, answer.inputs
-    load = f"{inputs['request_rate']:g} requests/s" if inputs["request_rate"] else f"{inputs['concurrency']:g} clients"
-    subject = f"{inputs['model']} for {load} of {inputs['isl']:g} + {inputs['osl']:g} tokens"
+    result, subject = answer.result, _subject(answer)
     if not result.plans:
         return f"{subject}: no deployment holds the limits"
     best = result.plans[0]
     return f"{subject}: {best.gpus:g} × {best.gpu}, {shown_usd(best.cost_per_month)} a month"
+
+
+def _subject(answer: Answer[PlanResult]) -> str:
+    """What is served, to whom."""
+    inputs = answer.inputs
+    load = f"{inputs['request_rate']:g} requests/s" if inputs["request_rate"] else f"{inputs['concurrency']:g} clients"
+    return f"{inputs['model']} for {load} of {inputs['isl']:g} + {inputs['osl']:g} tokens"
 
 
 def _plans(result: PlanResult) -> Table:

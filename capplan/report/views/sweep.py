@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import cycle
 from typing import Any
 
 from capplan.questions.answer import Answer
-from capplan.questions.sweep import SweepResult
-from capplan.report.charts import Axis, Chart, Series
+from capplan.questions.sweep import SweepFront, SweepResult
+from capplan.report.charts import MARKS, Axis, Chart, Series
 from capplan.report.tables import Column, Section, Table, View
 
 MOST_ROWS = 20
 """Rows of the front that a table for people has."""
+
+MOST_DEVICES = 8
+"""Devices that a chart draws."""
 
 _COLUMNS = (
     Column("GPUs", "gpus", "integer"),
@@ -37,7 +42,7 @@ def sweep_view(answer: Answer[SweepResult]) -> View:
     where = f", written to {result.output}" if result.output else ""
     headline = f"{result.rows:,} rows of {result.deployments:,} deployments{where}"
     sections: list[Section] = []
-    for front in result.fronts[:1]:
+    for front in result.fronts[:1] if result.rows else ():
         title = f"Front of TPOT and cost at {front.isl:,} + {front.osl:,} tokens: no other row beats these in both"
         sections.append(Table(_COLUMNS, _rows(thinned(front.rows)), title=title))
     if result.rejected:
@@ -59,18 +64,28 @@ def sweep_table(answer: Answer[SweepResult]) -> Table:
 
 
 def sweep_chart(answer: Answer[SweepResult]) -> Chart:
-    """Cost against time per token, the front of each device."""
+    """Cost against time per token, the front of each device; of many devices those that most of the front is on."""
     front = answer.result.fronts[0]
+    drawn = _most_on_front(front)
     series = tuple(
-        Series(gpu, [(row["tpot_ms"], row["cost_per_1m_tokens"]) for row in thinned(rows)], mark="circle")
-        for gpu, rows in front.by_gpu.items()
+        Series(gpu, [(row["tpot_ms"], row["cost_per_1m_tokens"]) for row in thinned(front.by_gpu[gpu])], mark=mark)
+        for gpu, mark in zip(drawn, cycle(MARKS), strict=False)
     )
+    left = len(front.by_gpu) - len(drawn)
     return Chart(
         title=f"What tokens cost at a speed: {answer.inputs['model']}, {front.isl:,} + {front.osl:,} tokens",
         x=Axis("TPOT, ms", log=True),
         y=Axis("$ for 1M tokens", log=True),
         series=series,
+        notes=(f"{left} devices with less or nothing of the front are left out: name them with --gpu",) if left else (),
     )
+
+
+def _most_on_front(front: SweepFront) -> list[str]:
+    """The devices, those first that hold most rows of the front over all of them; of many only those that hold any."""
+    rows = Counter(row["gpu"] for row in front.rows)
+    ranked = sorted(front.by_gpu, key=lambda gpu: (-rows[gpu], gpu))
+    return ranked if len(ranked) <= MOST_DEVICES else [gpu for gpu in ranked if rows[gpu]][:MOST_DEVICES]
 
 
 def thinned(rows: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from capplan.questions.answer import Answer
 from capplan.questions.validate import TPOT, TTFT, ValidateResult
 from capplan.questions.validate_rows import ValidatedRow
@@ -103,10 +105,6 @@ def validate_table(answer: Answer[ValidateResult]) -> Table:
     return Table(columns, rows)
 
 
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
-
-
 def validate_chart(answer: Answer[ValidateResult]) -> Chart:
     """Predicted over measured, on the same logarithmic axes: times where there are any, else rates."""
     rows = answer.result.predictions
@@ -120,7 +118,7 @@ def validate_chart(answer: Answer[ValidateResult]) -> Chart:
     places = [x for series in shown for x, _ in series.points]
     ends = [min(places), max(places)] if places else []
     line = Series("predicted = measured", [(end, end) for end in ends], faint=True)
-    title = f"capplan beside {answer.inputs['file']}"
+    title = f"capplan beside {Path(answer.inputs['file']).name}"
     return Chart(title, Axis(f"measured, {label}", log=True), Axis(f"predicted, {label}", log=True), [*shown, line])
 
 

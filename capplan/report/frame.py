@@ -1,0 +1,140 @@
+"""Where the parts of a drawn chart stand: title, plot, axes and legend, so that no text is cut off or overlaps."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from capplan.report.charts import Chart, Scale, show_tick
+
+FONT_SIZE = 12.5
+TITLE_SIZE = 16.0
+LINE, TITLE_LINE = 16, 21
+"""From one line of text to the next."""
+
+GAP = 18
+"""Between the plot and the legend."""
+
+SWATCH = 30
+"""Room for a line or a mark before a name in the legend."""
+
+_WIDTHS = {**dict.fromkeys("ijl|!,.:;'", 0.34), **dict.fromkeys("ftr()[]-/ ", 0.42), **dict.fromkeys("mwMW%@×—", 0.98)}
+_CAPITAL, _OTHER, _BOLD = 0.74, 0.64, 1.1
+"""Widths of characters in ems: those of DejaVu Sans, the widest of the fonts that are asked for."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to arrange a chart; lengths in pixels of its own size.
+
+    Args:
+        name: tells the parts of several drawings on one page apart.
+        width: of the whole.
+        plot_height: of the plot.
+        legend: width of the legend beside the plot; 0: it stands below.
+    """
+
+    name: str
+    width: int
+    plot_height: int
+    legend: int
+
+
+WIDE = Layout("wide", 830, 412, 206)
+NARROW = Layout("narrow", 400, 300, 0)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the legend: which series its swatch shows, if any, and where it stands."""
+
+    series: int | None
+    lines: tuple[str, ...]
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A chart's places.
+
+    Args:
+        layout: the arrangement.
+        title: its lines.
+        left: where the plot begins.
+        right: where it ends.
+        top: its upper edge.
+        bottom: its lower edge.
+        height: of the whole.
+        x_ticks: values at the horizontal axis.
+        y_ticks: values at the vertical axis.
+        legend: its lines.
+    """
+
+    layout: Layout
+    title: tuple[str, ...]
+    left: float
+    right: float
+    top: float
+    bottom: float
+    height: float
+    x_ticks: tuple[float, ...]
+    y_ticks: tuple[float, ...]
+    legend: tuple[Entry, ...]
+
+    def across(self, place: float) -> float:
+        """The x of a place from 0 to 1 on the horizontal axis."""
+        return self.left + place * (self.right - self.left)
+
+    def down(self, place: float) -> float:
+        """The y of a place from 0 to 1 on the vertical axis."""
+        return self.bottom - place * (self.bottom - self.top)
+
+
+def text_width(text: str, size: float = FONT_SIZE, *, bold: bool = False) -> float:
+    """About how wide a text is, rather too wide than too narrow."""
+    ems = sum(_WIDTHS.get(letter, _CAPITAL if letter.isupper() else _OTHER) for letter in text)
+    return ems * size * (_BOLD if bold else 1.0)
+
+
+def wrapped(text: str, width: float, size: float = FONT_SIZE, *, bold: bool = False) -> tuple[str, ...]:
+    """Lines of a text that are no wider than `width`, broken between words; within them only where one is too long."""
+    whole = all(text_width(word, size, bold=bold) <= width for word in text.split())
+    most = max(1, len(text))
+    while True:
+        lines = tuple(textwrap.wrap(text, most, break_on_hyphens=not whole, break_long_words=not whole))
+        widest = max((text_width(line, size, bold=bold) for line in lines), default=0.0)
+        if widest <= width or most == 1:
+            return lines
+        most = max(1, min(most - 1, int(most * width / widest) + 1))
+
+
+def frame_of(chart: Chart, x: Scale, y: Scale, layout: Layout) -> Frame:
+    """The places of everything that a chart shows."""
+    right = layout.width - (layout.legend or 22)
+    y_ticks = tuple(y.ticks())
+    labels = max(text_width(show_tick(value)) for value in y_ticks)
+    left = 34 + labels
+    widest = max(text_width(show_tick(value)) for value in x.ticks())
+    x_ticks = tuple(x.ticks(max(2, int((right - left) / (widest + 12)))))
+    title = wrapped(chart.title, layout.width - left - 8, TITLE_SIZE, bold=True)
+    top = 25 + TITLE_LINE * len(title)
+    bottom = top + layout.plot_height
+    below = bottom + 62
+    begins, at = (right + GAP, top + 8.0) if layout.legend else (16.0, below + 8.0)
+    legend = _legend(chart, begins, at, layout.width - begins - 6)
+    end = max((entry.y + LINE * len(entry.lines) for entry in legend), default=0.0)
+    return Frame(layout, title, left, right, top, bottom, max(below, end + 4), x_ticks, y_ticks, legend)
+
+
+def _legend(chart: Chart, left: float, at: float, width: float) -> tuple[Entry, ...]:
+    entries = []
+    for index, series in enumerate(chart.series):
+        lines = wrapped(series.name, width - SWATCH)
+        entries.append(Entry(index, lines, left, at))
+        at += LINE * len(lines) + 6
+    for note in chart.notes:
+        lines = wrapped(note, width)
+        entries.append(Entry(None, lines, left, at))
+        at += LINE * len(lines) + 4
+    return tuple(entries)
