@@ -8,6 +8,7 @@ llama-memory-recurrent.cpp; transformers, cache_utils.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 
@@ -153,28 +154,34 @@ class TokenPool:
     """
 
     def __init__(self, request: PoolRequest) -> None:
-        self.request = request
         rules = request.rules
         self.ratio = (
             Fraction(str(rules.window_pool_ratio)) if rules.window_pool_ratio and request.hybrid else Fraction(1)
         )
         full, windows = _by_stage(request, ("full", "cross")), _by_stage(request, ("window", "chunk"))
-        self.mixed = any(full) and any(windows)
         states = _by_stage(request, ("state",))
+        self.mixed = any(full) and any(windows)
         self.state_bytes = [sum(layer.state_bytes for layer in stage) for stage in states]
+        self._stages = list(zip(full, windows, states, strict=True))
+        self._cells = [
+            _sum(layer.token_bytes for layer in whole)
+            + (self.ratio if self.mixed else 1) * _sum(layer.token_bytes for layer in windowed)
+            for whole, windowed, _ in self._stages
+        ]
+        self._fill(request)
+
+    def _fill(self, request: PoolRequest) -> None:
+        """What the pools of the request hold of its layers."""
+        self.request, page = request, request.block_size
         self.slots = self._slots()
         units: list[int | None] = []
-        for index, pool in enumerate(request.pools):
-            left = pool - (self.slots or 0) * self.state_bytes[index]
-            cell = _sum(layer.token_bytes for layer in full[index])
-            cell += (self.ratio if self.mixed else 1) * _sum(layer.token_bytes for layer in windows[index])
+        for pool, state, cell in zip(request.pools, self.state_bytes, self._cells, strict=True):
+            left = pool - (self.slots or 0) * state
             units.append(_floor(max(0, left) / cell) if cell else None)
         self.binding_stage, tokens = binding(tuple(units))
-        page = request.block_size
         self.tokens = tokens // page * page
         self.window_tokens = _floor(self.tokens * self.ratio) // page * page if self.mixed else self.tokens
-        self.full, self.windows = full[self.binding_stage], windows[self.binding_stage]
-        self.states = states[self.binding_stage]
+        self.full, self.windows, self.states = self._stages[self.binding_stage]
 
     def _slots(self) -> int | None:
         """Sequences whose states fit, on the rank that holds fewest; None without states."""
@@ -219,7 +226,10 @@ class TokenPool:
         return high
 
     def _with(self, more: int) -> TokenPool:
-        return TokenPool(replace(self.request, pools=tuple(pool + more for pool in self.request.pools)))
+        """The same layers over pools that have so many bytes more."""
+        other = copy(self)
+        other._fill(replace(self.request, pools=tuple(pool + more for pool in self.request.pools)))
+        return other
 
     def capacity(self) -> Capacity:
         """Slots, tokens and concurrency at the longest length; a page and a state slot beside them take padding."""
