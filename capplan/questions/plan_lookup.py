@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from capplan.describe.deployment import Deployment, Parallel
@@ -15,7 +14,7 @@ from capplan.questions.plan_request import Folders
 from capplan.questions.setting import Setting, resolve_setting
 from capplan.timing.machine import Machine, machine_for
 from capplan.work.deployed import deployment_formats
-from capplan.work.formats import MATH_FORMATS, Formats
+from capplan.work.formats import MATH_FORMATS, Formats, multiplied
 from capplan.work.sharding import Sharding, check_sharding
 
 
@@ -41,12 +40,19 @@ class Lookup:
         return self._machines[key]
 
     def formats(self, option: Option) -> Formats:
-        """The number formats of an option."""
-        math = frozenset(name for name in MATH_FORMATS if option.gpu.dense_rate(name) is not None)
-        key = (Same(option.format), option.kv, math)
+        """The number formats of an option: one object for all whose caches and kernels have the same."""
+        key = (Same(option.format), option.kv, Same(option.gpu))
         if key not in self._formats:
-            self._formats[key] = deployment_formats(option.format.spec, deployment_of(option), math)
+            math = frozenset(name for name in MATH_FORMATS if option.gpu.dense_rate(name) is not None)
+            found = deployment_formats(option.format.spec, deployment_of(option), math)
+            same = (Same(option.format), found.kv_name, _kernels(found))
+            self._formats[key] = self._formats.setdefault(same, found)
         return self._formats[key]
+
+    def kind(self, option: Option) -> Any:
+        """A key that options have in common whose servers are the same: names of formats may mean one format."""
+        names = (option.engine, option.shape, option.budget, option.draft)
+        return (Same(option.gpu), Same(option.format), Same(self.formats(option)), *names)
 
     def work(self, option: Option) -> Work:
         """The work of the load's steps, counted once for options that ask for the same.
@@ -55,7 +61,7 @@ class Lookup:
             UsageError: a division that no engine can run.
         """
         formats = self.formats(option)
-        key = (Same(option.format), formats.kv_name, formats.math, option.shape)
+        key = (Same(option.format), Same(formats), option.shape)
         if key not in self._work:
             sharding, lengths = sharding_of(option), self._lengths
             check_sharding(option.format.spec, sharding)
@@ -64,9 +70,15 @@ class Lookup:
         return self._work[key]
 
     def setting(self, option: Option) -> Setting:
+        """What memory and times need of an option: nothing that is only shown."""
+        machine, formats = self.machine(option.gpu, option.engine), self.formats(option)
+        deployment, sharding = deployment_of(option), sharding_of(option)
+        return Setting(option.format.spec, option.gpu, deployment, sharding, formats, machine, {}, (), (), ())
+
+    def shown(self, option: Option) -> Setting:
         """Everything of an option."""
         shape, folders = option.shape, self._folders
-        setting = resolve_setting(
+        return resolve_setting(
             option.format.spec,
             option.gpu,
             engine=option.engine,
@@ -79,7 +91,15 @@ class Lookup:
             max_num_batched_tokens=option.budget,
             profiles_dirs=folders.profiles,
         )
-        return replace(setting, formats=self.formats(option), machine=self.machine(option.gpu, option.engine))
+
+
+def _kernels(formats: Formats) -> tuple[tuple[str, str | None], ...]:
+    """The kernels that multiply the plan's weights: what of a device's units a model with such weights can tell."""
+    if formats.plan is None:
+        return ()
+    schemes = (formats.plan.scheme, *(rule.scheme for rule in formats.plan.rules))
+    forms = [multiplied(scheme, formats.math) for scheme in schemes if scheme is not None]
+    return tuple((form.name, form.activation) for form in forms)
 
 
 def deployment_of(option: Option) -> Deployment:

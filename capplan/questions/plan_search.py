@@ -11,13 +11,16 @@ cheapest there is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
+from typing import Any, TypeVar, cast
 
 from capplan.cost.hire import Hire, HireBook
 from capplan.errors import NotFoundError, UnsupportedError, UsageError
+from capplan.identity import Same
+from capplan.memory.budget import MemoryBudget
 from capplan.planner.bounds import Bound, best_rate, bound_of, most_in_time
 from capplan.planner.capacity import Capacity, find_capacity, most_clients, narrowed, slowdown
 from capplan.planner.rejections import Rejections
@@ -30,6 +33,9 @@ from capplan.questions.plan_option import Candidate, Option
 from capplan.questions.plan_request import PlanRequest
 from capplan.questions.plan_space import Space, devices, space_options, unlaunchable
 from capplan.questions.setting_memory import replica_with, setting_budget
+from capplan.serving.replica import Replica
+
+T = TypeVar("T")
 
 DEARER = 3
 """Plans that cost more than this many times the cheapest are not worked out."""
@@ -74,6 +80,7 @@ class PlanSearch:
         )
         self._lookup = Lookup(self.request.lengths, folders)
         self._memory = StepMemory()
+        self._known: dict[Any, Any] = {}
         self.options_tried = self.measured = 0
 
     @classmethod
@@ -90,7 +97,8 @@ class PlanSearch:
         self.search = BestFirst(
             self._starts(), self.refine, per_family, lambda item, best: item.cost <= DEARER * best.cost
         )
-        yield from self.search
+        for item in self.search:
+            yield replace(item, setting=self._lookup.shown(item.option))
 
     def exhaustive(self) -> list[Candidate]:
         """Every plan, each worked out to the end: the oracle of the search."""
@@ -146,7 +154,14 @@ class PlanSearch:
 
     def _hire(self, option: Option, replicas: int) -> Hire:
         shape, gpu = option.shape, option.gpu
-        return self._book.cheapest(gpu.name, shape.gpus, replicas, min(shape.gpus, gpu.gpus_per_node or 1))
+        wanted = (gpu.name, shape.gpus, replicas, min(shape.gpus, gpu.gpus_per_node or 1))
+        return self._once(wanted, lambda: self._book.cheapest(*wanted))
+
+    def _once(self, key: Any, found: Callable[[], T]) -> T:
+        """What many options have in common, found for the first of them."""
+        if key not in self._known:
+            self._known[key] = found()
+        return cast("T", self._known[key])
 
     def refine(self, item: Candidate) -> Candidate | None:
         """The next question; None where its answer ends the option."""
@@ -167,10 +182,13 @@ class PlanSearch:
         lacking = option.format.bytes // option.shape.gpus - option.gpu.engine_memory
         if lacking > 0:
             raise DoesNotFitError("the weights alone are too large", lacking)
+        bound = self._once(("bound", self._lookup.kind(option)), lambda: self._bound(option))
+        return self._priced(replace(item, stage="bounded", bound=bound), bound, 1 << 30)
+
+    def _bound(self, option: Option) -> Bound:
         machine, lengths = self._lookup.machine(option.gpu, option.engine), self.request.lengths
         work, widening = self._lookup.work(option), self.request.limits.widening
-        bound = bound_of(work, machine, option.budget, lengths.isl, lengths.osl, widening, option.per_round)
-        return self._priced(replace(item, stage="bounded", bound=bound), bound, 1 << 30)
+        return bound_of(work, machine, option.budget, lengths.isl, lengths.osl, widening, option.per_round)
 
     def _priced(self, item: Candidate, bound: Bound, most: int) -> Candidate | None:
         """The cost, at least, of a server that is as fast as its roofline and runs so many sequences at most."""
@@ -209,25 +227,34 @@ class PlanSearch:
 
     def _fitted(self, item: Candidate) -> Candidate | None:
         assert item.bound is not None
-        request, setting = self.request, self._lookup.setting(item.option)
-        drafts = resolve_drafts(setting, item.option.draft) if item.option.draft else None
-        budget = setting_budget(setting, ceil(request.isl + request.osl), request.max_num_seqs, drafts)
-        if not budget.fits:
+        option = item.option
+        budget, server = self._once(("server", self._lookup.kind(option)), lambda: self._server(option))
+        if server is None:
             worst = max(budget.shortages, key=lambda shortage: shortage.bytes)
             raise DoesNotFitError(worst.reason, worst.bytes)
+        fitted = replace(item, stage="fitted", budget=budget, replica=server)
+        return self._priced(fitted, item.bound, most_clients(server, self.request.lengths))
+
+    def _server(self, option: Option) -> tuple[MemoryBudget, Replica | None]:
+        """Where an option's memory goes, and its server; None: it does not fit."""
+        request, setting = self.request, self._lookup.setting(option)
+        drafts = resolve_drafts(setting, option.draft) if option.draft else None
+        budget = setting_budget(setting, ceil(request.isl + request.osl), request.max_num_seqs, drafts)
+        if not budget.fits:
+            return budget, None
         server = replace(replica_with(setting, budget), summed_by=self._memory.sums)
-        server = drafting_replica(server, drafts) if drafts else server
-        fitted = replace(item, stage="fitted", setting=setting, budget=budget, replica=server)
-        return self._priced(fitted, item.bound, most_clients(server, request.lengths))
+        return budget, drafting_replica(server, drafts) if drafts else server
 
     def _measured(self, item: Candidate) -> Candidate | None:
         request, server = self.request, item.replica
         assert server is not None
         self.measured += item.capacity is None
-        if item.capacity is None:
-            capacity = find_capacity(server, request.lengths, request.limits)
+        before, lengths, limits = item.capacity, request.lengths, request.limits
+        if before is None:
+            capacity = self._once(Same(server), lambda: find_capacity(server, lengths, limits))
         else:
-            capacity = narrowed(item.capacity, server, request.lengths, request.limits)
+            gap = (Same(server), before.clients, before.above)
+            capacity = self._once(gap, lambda: narrowed(before, server, lengths, limits))
         if capacity.best is None:
             self._too_late(item, capacity)
             return None

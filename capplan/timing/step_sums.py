@@ -91,52 +91,71 @@ def _crossed(one: Distinct, other: Distinct) -> Distinct:
     return Distinct(first, places)
 
 
-class _Sums:
-    """Sums over the operators that share their distinct rows."""
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Operators that share their distinct rows.
 
-    def __init__(self, rows: Distinct | None) -> None:
-        self.rows = rows
-        self.bodies: Quantity = 0.0
-        self.launches: Quantity = 0.0
-        self.bounds: dict[int, Bound] = {}
+    Args:
+        rows: those rows; None: the operators are as they were.
+        operators: their arrays reduced to the distinct rows.
+    """
 
-    def add(self, parts: OperatorParts, stage: int) -> None:
-        """One more operator, its arrays reduced to the distinct rows."""
-        self.bodies = self.bodies + parts.body
-        self.launches = self.launches + parts.launch
-        self.bounds[stage] = self.bounds.get(stage, Bound()) + parts.required
+    rows: Distinct | None
+    operators: tuple[Operator, ...]
 
     def spread(self, value: Quantity) -> Quantity:
         """A value of the distinct rows for every row."""
         return value[self.rows.places] if self.rows is not None and is_array(value) else value  # type: ignore[index]
 
 
-def step_sums(
-    operators: Iterable[Operator],
-    machine: Machine,
-    parts_of: Callable[[Operator, Machine], OperatorParts] = operator_parts,
-) -> StepSums:
+def step_sums(operators: Iterable[Operator], machine: Machine) -> StepSums:
     """``Σ bodies``, ``Σ launches`` and the bound of steps whose operators hold arrays of one length.
 
     Args:
         operators: of the steps; any figure may be a number or an array.
         machine: what they run on.
-        parts_of: times one operator; a search that meets operators again and again remembers them.
     """
-    columns, groups = _Columns(), dict[int, _Sums]()
+    return sums_of(laid_out(operators), machine)
+
+
+def laid_out(operators: Iterable[Operator]) -> tuple[Alike, ...]:
+    """The operators of steps by the rows that are distinct for each: what no machine changes."""
+    columns, groups = _Columns(), dict[int, tuple[Distinct | None, list[Operator]]]()
     for operator in operators:
         sizes = [value for value in leaves(operator.shape) if is_array(value)] if holds_arrays(operator) else []
         if is_array(operator.count):
             sizes.append(operator.count)
         rows = columns.distinct(sizes) if sizes and len(sizes[0]) > FEW else None
-        group = groups.setdefault(id(rows), _Sums(rows))
         reduced = taken(operator, rows.first) if rows is not None else operator
-        group.add(parts_of(reduced, machine), operator.stage)
-    bodies = sum((group.spread(group.bodies) for group in groups.values()), start=0.0)
-    launches = sum((group.spread(group.launches) for group in groups.values()), start=0.0)
+        groups.setdefault(id(rows), (rows, []))[1].append(reduced)
+    return tuple(Alike(rows, tuple(reduced)) for rows, reduced in groups.values())
+
+
+def sums_of(
+    groups: tuple[Alike, ...],
+    machine: Machine,
+    parts_of: Callable[[Operator, Machine], OperatorParts] = operator_parts,
+) -> StepSums:
+    """`step_sums` of operators that are laid out.
+
+    Args:
+        groups: of the steps.
+        machine: what they run on.
+        parts_of: times one operator; a search that meets operators again and again remembers them.
+    """
+    bodies: Quantity = 0.0
+    launches: Quantity = 0.0
     stages: dict[int, Bound] = {}
-    for group in groups.values():
-        for stage, bound in group.bounds.items():
+    for group in groups:
+        body: Quantity = 0.0
+        launch: Quantity = 0.0
+        bounds: dict[int, Bound] = {}
+        for operator in group.operators:
+            parts = parts_of(operator, machine)
+            body, launch = body + parts.body, launch + parts.launch
+            bounds[operator.stage] = bounds.get(operator.stage, Bound()) + parts.required
+        bodies, launches = bodies + group.spread(body), launches + group.spread(launch)
+        for stage, bound in bounds.items():
             spread = Bound(*(group.spread(getattr(bound, entry.name)) for entry in fields(Bound)))
             stages[stage] = stages.get(stage, Bound()) + spread
     return StepSums(bodies, launches, sum((stage.seconds for stage in stages.values()), start=0.0))
