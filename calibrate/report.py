@@ -8,14 +8,16 @@ from html import escape
 
 from calibrate.profile_fit import FittedGroup, FittedProfile
 from calibrate.samples import Recording, Sample
-from calibrate.svg import Axis, Series, axis_over, plot
 from capplan.describe.closed_loop import ERROR_LIMIT, NOISE_FACTOR, ClosedLoop
 from capplan.describe.profile_table import KINDS
+from capplan.report.charts import MARKS, Axis, Chart, Series
+from capplan.report.svg import FIGURE_STYLE, PAGE_META, to_figure
 
 _STYLE = (
-    "body{font-family:sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;line-height:1.4}"
-    "table{border-collapse:collapse;margin:1rem 0}td,th{border:1px solid #ccc;padding:.2rem .6rem;text-align:right}"
-    "td:first-child,th:first-child{text-align:left}svg{max-width:100%}"
+    "body{font-family:sans-serif;max-width:66rem;margin:2rem auto;padding:0 1rem;line-height:1.4}"
+    "div{overflow-x:auto}table{border-collapse:collapse;margin:1rem 0}"
+    "td,th{border:1px solid #8888;padding:.2rem .5rem;text-align:right;white-space:nowrap}"
+    "td:first-child,th:first-child{text-align:left}" + FIGURE_STYLE
 )
 
 
@@ -27,7 +29,7 @@ class Section:
     paragraphs: Sequence[str] = ()
     heading: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
-    plots: Sequence[str] = ()
+    plots: Sequence[Chart] = ()
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
@@ -48,16 +50,16 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
 def html(title: str, sections: Sequence[Section]) -> str:
     """The report as one page that needs nothing beside it."""
     parts = [f"<h1>{escape(title)}</h1>"]
-    for section in sections:
+    for number, section in enumerate(sections):
         parts.append(f"<h2>{escape(section.title)}</h2>")
         parts += [f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs]
-        parts += section.plots
+        parts += [to_figure(chart, f"plot-{number}-{place}") for place, chart in enumerate(section.plots)]
         if section.rows:
-            parts += ["<table>", _html_row(section.heading, "th"), *(_html_row(row, "td") for row in section.rows)]
-            parts.append("</table>")
+            parts += ["<div><table>", _html_row(section.heading, "th"), *(_html_row(row, "td") for row in section.rows)]
+            parts.append("</table></div>")
     body = "\n".join(parts)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<!doctype html>\n<html lang="en"><head>{PAGE_META}<title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
     )
 
@@ -107,7 +109,7 @@ def rates(fitted: FittedProfile) -> Section:
     gpu = fitted.gpu
     rows = [["memory bandwidth", f"{gpu.memory.bandwidth / 1e9:,.1f} GB/s"]]
     rows += [[f"{name} products", f"{rate / 1e9:,.1f} GFLOP/s"] for name, rate in gpu.dense_rates.items()]
-    return Section("Rates and roofline", [], ["rate", "value"], rows, [roofline_plot(fitted)])
+    return Section("Rates and roofline", [], ["rate", "value"], rows, roofline_plot(fitted))
 
 
 def kernels(groups: Sequence[FittedGroup]) -> Section:
@@ -122,7 +124,7 @@ def kernels(groups: Sequence[FittedGroup]) -> Section:
         ])  # fmt: skip
     heading = ["kernel", "points", "median, fitted", "median, unseen", "p90, unseen", "median, held out"]
     words = "Unseen: whole configurations (matrices, head counts) left out in turn. Held out: cases that no fit used."
-    return Section("Kernels", [words], heading, rows, [residual_plot(groups)])
+    return Section("Kernels", [words], heading, rows, residual_plot(groups))
 
 
 def constants(groups: Sequence[FittedGroup]) -> Section:
@@ -179,45 +181,39 @@ def provenance(recording: Recording) -> Section:
     return Section("Provenance", [], ["what", "value"], rows)
 
 
-def roofline_plot(fitted: FittedProfile) -> str:
-    """FLOP/s over FLOPs a byte, with the roofs."""
-    series = []
+def roofline_plot(fitted: FittedProfile) -> list[Chart]:
+    """FLOP/s over FLOPs a byte, with the roof of the fastest format; none where nothing multiplies."""
+    series: list[Series] = []
     for group in fitted.groups:
         points = [(s.flops / s.bytes, s.flops / s.seconds) for s in group.samples.samples if s.flops and s.bytes]
         if points:
-            series.append(Series(kernel_name(group), points))
+            series.append(_scatter(group, points, len(series)))
     if not series:
-        return ""
+        return []
+    bandwidth, peak = fitted.gpu.memory.bandwidth, max(fitted.gpu.dense_rates.values())
     across = [x for one in series for x, _ in one.points]
-    up = [y for one in series for _, y in one.points]
-    peak = max(fitted.gpu.dense_rates.values())
-    x, y = axis_over("FLOPs a byte", across), axis_over("FLOP/s", [*up, peak])
-    ridge = peak / fitted.gpu.memory.bandwidth
-    bend = min(max(ridge, x.low), x.high)
-    roof = [(x.low, x.low * fitted.gpu.memory.bandwidth), (bend, peak), (x.high, peak)]
-    steps = [_between(roof[0], roof[1], part / 40) for part in range(41)] + [roof[2]]
-    return plot("Roofline", x, y, [*series, Series("roof", steps, line=True)], "{:.0e}".format)
+    ridge = peak / bandwidth
+    first, last = min(*across, ridge), max(*across, ridge)
+    roof = Series("roof", [(first, first * bandwidth), (ridge, peak), (last, peak)])
+    return [Chart("Roofline", Axis("FLOPs a byte", log=True), Axis("FLOP/s", log=True), [*series, roof])]
 
 
-def _between(a: tuple[float, float], b: tuple[float, float], part: float) -> tuple[float, float]:
-    """A point on the straight line between two on logarithmic axes."""
-    return a[0] ** (1 - part) * b[0] ** part, a[1] ** (1 - part) * b[1] ** part
-
-
-def residual_plot(groups: Sequence[FittedGroup]) -> str:
+def residual_plot(groups: Sequence[FittedGroup]) -> list[Chart]:
     """measured/predicted over measured seconds, of the points in the fits."""
-    series = [
-        Series(
-            kernel_name(group), list(zip((s.seconds for s in _fitted_samples(group)), group.fit.ratios, strict=False))
-        )
-        for group in groups
-    ]
-    seconds = [x for one in series for x, _ in one.points]
-    if not seconds:
-        return ""
-    line = Series("right", [(min(seconds) / 1.5, 1.0), (max(seconds) * 1.5, 1.0)], line=True)
-    y = Axis("measured / predicted", 0.25, 4.0)
-    return plot("Residuals", axis_over("measured seconds", seconds), y, [*series, line], "{:g}".format)
+    series: list[Series] = []
+    for group in groups:
+        seconds = (sample.seconds for sample in _fitted_samples(group))
+        series.append(_scatter(group, list(zip(seconds, group.fit.ratios, strict=False)), len(series)))
+    places = [x for one in series for x, _ in one.points]
+    if not places:
+        return []
+    line = Series("right", [(min(places), 1.0), (max(places), 1.0)], faint=True)
+    x, y = Axis("measured seconds", log=True), Axis("measured / predicted", log=True)
+    return [Chart("Residuals", x, y, [*series, line])]
+
+
+def _scatter(group: FittedGroup, points: list[tuple[float, float]], number: int) -> Series:
+    return Series(kernel_name(group).replace("_", " "), points, line=False, mark=MARKS[number % len(MARKS)])
 
 
 def _fitted_samples(group: FittedGroup) -> list[Sample]:

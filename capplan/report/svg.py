@@ -15,6 +15,19 @@ from capplan.report.frame import LINE, NARROW, SWATCH, TITLE_LINE, WIDE, Frame, 
 LIGHT = ("#0b62c4", "#c2510c", "#0f7b5f", "#8a3ab9", "#b3123e", "#6b6300", "#4a5568", "#00788a")
 DARK = ("#6db3ff", "#ffab5e", "#52d6a8", "#cf9cff", "#ff7d97", "#d6cb4a", "#a9b6c8", "#4fd3e4")
 
+PAGE_META = (
+    '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    '<meta name="color-scheme" content="light dark">'
+)
+"""What the head of a page says first: its encoding, that it fits any screen, that it follows the reader's setting."""
+
+FIGURE_STYLE = (
+    "svg{width:100%;height:auto}svg.narrow{display:none}"
+    "@media (max-width:640px){body{margin:.5rem auto;padding:0 .25rem}svg.wide{display:none}svg.narrow{display:block}}"
+    "@media (prefers-color-scheme:dark){body{background:#12161c;color:#e8ecf1}}"
+)
+"""Of the two drawings of a chart a page shows the one that fits the screen; letters keep their size."""
+
 _STYLE = """
 .ground{{fill:#ffffff}} .ink{{fill:#1a202c}} .soft{{fill:#5a6472}} .axis{{stroke:#1a202c;stroke-width:1}}
 .grid{{stroke:#dfe3e8;stroke-width:1}} .minor{{stroke:#eef0f3;stroke-width:1}}
@@ -29,13 +42,14 @@ text{{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-s
 }}"""
 
 
-def to_svg(chart: Chart, layout: Layout = WIDE, *, dark: bool | None = None) -> str:
+def to_svg(chart: Chart, layout: Layout = WIDE, *, dark: bool | None = None, name: str = "plot") -> str:
     """The chart as the text of an SVG file.
 
     Args:
         chart: what to draw.
         layout: the arrangement.
         dark: fix the ground instead of following the reader's setting.
+        name: tells drawings on one page apart.
 
     Raises:
         ValueError: there is nothing to draw.
@@ -43,7 +57,7 @@ def to_svg(chart: Chart, layout: Layout = WIDE, *, dark: bool | None = None) -> 
     x, y = scales(chart)
     frame = frame_of(chart, x, y, layout)
     width, height = layout.width, f"{frame.height:.0f}"
-    clip = f"plot-{layout.name}"
+    clip = f"{name}-{layout.name}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
         f' class="{layout.name}" role="img">',
@@ -64,19 +78,22 @@ def to_svg(chart: Chart, layout: Layout = WIDE, *, dark: bool | None = None) -> 
     return "\n".join(parts) + "\n"
 
 
+def to_figure(chart: Chart, name: str = "plot") -> str:
+    """The chart twice, for a page with `FIGURE_STYLE`: on a narrow screen the legend stands below.
+
+    Args:
+        chart: what to draw.
+        name: tells the charts of one page apart.
+    """
+    return to_svg(chart, name=name) + to_svg(chart, NARROW, name=name)
+
+
 def to_html(chart: Chart) -> str:
-    """The chart as a page of its own: on a narrow screen the legend stands below, and letters keep their size."""
+    """The chart as a page of its own."""
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(chart.title)}</title>"
-        "<style>body{margin:2rem auto;max-width:56rem;padding:0 1rem}svg{width:100%;height:auto}"
-        "svg.narrow{display:none}"
-        "@media (max-width:640px){body{margin:.5rem auto;padding:0 .25rem}svg.wide{display:none}"
-        "svg.narrow{display:block}}"
-        "@media (prefers-color-scheme:dark){body{background:#12161c}}</style></head><body>\n"
-        f"{to_svg(chart)}{to_svg(chart, NARROW)}</body></html>\n"
+        f'<!doctype html>\n<html lang="en"><head>{PAGE_META}<title>{escape(chart.title)}</title>'
+        f"<style>body{{margin:2rem auto;max-width:56rem;padding:0 1rem}}{FIGURE_STYLE}</style></head><body>\n"
+        f"{to_figure(chart)}</body></html>\n"
     )
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from calibrate.profile_fit import FittedProfile, fit_profile
-from calibrate.report import html, markdown, report_sections
+from calibrate.report import html, kernel_name, markdown, report_sections, residual_plot, roofline_plot
 from calibrate.samples import Recording
-from calibrate.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Series, axis_over, plot
 from capplan.describe.closed_loop import ClosedLoop, ClosedLoopRow
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -39,7 +38,9 @@ def test_the_page_is_well_formed_and_needs_nothing_beside_it(
     text = html("A & B", report_sections(*calibrated))
     body = text.split("<body>")[1].split("</body>")[0]
     tree = ElementTree.fromstring(f"<body>{body}</body>")
-    assert len(list(tree.iter(f"{SVG}svg"))) == 2
+    assert [drawing.get("class") for drawing in tree.iter(f"{SVG}svg")] == ["wide", "narrow"] * 2
+    names = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(set(names)) == len(names) == 4
     assert "http" not in body.replace("http://www.w3.org/2000/svg", "")
     assert "<script" not in text
     assert "src=" not in text
@@ -59,20 +60,24 @@ def test_an_unchecked_profile_has_no_verdict(calibrated: tuple[FittedProfile, Re
     assert "Closed loop" not in markdown("Title", report_sections(fitted, found, None))
 
 
-def test_points_are_drawn_at_their_places() -> None:
-    x, y = Axis("x", 1.0, 100.0), Axis("y", 0.0, 10.0, logarithmic=False)
-    text = plot("t", x, y, [Series("a <b>", [(10.0, 5.0), (1.0, 0.0), (1e9, 5.0), (-1.0, 2.0)])])
-    tree = ElementTree.fromstring(text)
-    dots = [dot for dot in tree.iter(f"{SVG}circle") if dot.get("fill-opacity")]
-    places = [(float(dot.get("cx", 0)), float(dot.get("cy", 0))) for dot in dots]
-    middle = (LEFT + (WIDTH - LEFT - RIGHT) / 2, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) / 2)
-    assert places == [pytest.approx(middle, abs=0.1), pytest.approx((LEFT, HEIGHT - BOTTOM), abs=0.1)]
+def test_every_sample_is_drawn_under_the_roof(calibrated: tuple[FittedProfile, Recording, ClosedLoop]) -> None:
+    """The roof turns where the fastest products meet the bandwidth; no product is faster than the fastest."""
+    fitted, _, _ = calibrated
+    (chart,) = roofline_plot(fitted)
+    *products, roof = chart.series
+    peak, bandwidth = max(fitted.gpu.dense_rates.values()), fitted.gpu.memory.bandwidth
+    assert roof.points[1] == pytest.approx((peak / bandwidth, peak))
+    assert roof.points[0][1] == pytest.approx(roof.points[0][0] * bandwidth)
+    samples = [sample for group in fitted.groups for sample in group.samples.samples if sample.flops and sample.bytes]
+    drawn = [point for series in products for point in series.points]
+    assert sorted(drawn) == sorted((s.flops / s.bytes, s.flops / s.seconds) for s in samples)
+    assert min(x for x, _ in roof.points) <= min(x for x, _ in drawn)
 
 
-def test_axes_hold_their_values_and_have_round_ticks() -> None:
-    axis = axis_over("t", [3e-5, 0.2])
-    assert axis.low < 3e-5
-    assert axis.high > 0.2
-    assert axis.ticks() == [1e-4, 1e-3, 1e-2, 1e-1]
-    flat = axis_over("t", [5.0, 5.0], logarithmic=False)
-    assert flat.low < 5.0 < flat.high
+def test_residuals_are_all_drawn(calibrated: tuple[FittedProfile, Recording, ClosedLoop]) -> None:
+    fitted, _, _ = calibrated
+    (chart,) = residual_plot(fitted.groups)
+    *kernels, right = chart.series
+    assert [series.name for series in kernels] == [kernel_name(group).replace("_", " ") for group in fitted.groups]
+    assert sum(len(series.points) for series in kernels) == sum(len(group.fit.ratios) for group in fitted.groups)
+    assert {y for _, y in right.points} == {1.0}
