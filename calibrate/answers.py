@@ -9,6 +9,7 @@ from typing import Any
 
 from calibrate.profile_fit import FittedGroup
 from calibrate.report import kernel_name
+from calibrate.samples import Recording
 from calibrate.session import Outcome, RunRequest, Say, calibrate_device, check_profile, fit_files
 from capplan.describe.closed_loop import ClosedLoop, closed_loop_warnings
 from capplan.errors import UsageError
@@ -43,7 +44,7 @@ def check_answer(path: Path, *, say: Say, **options: Any) -> Answer[CheckResult]
         "calibrate check",
         inputs,
         _check(loop, outcome),
-        warnings=closed_loop_warnings(loop, outcome.profile.name),
+        warnings=(*closed_loop_warnings(loop, outcome.profile.name), *disturbed_phases(outcome.recording)),
         sources=_sources(outcome),
         provenance={"phases": "measured"},
     )
@@ -84,9 +85,25 @@ def _calibrated(command: str, inputs: dict[str, Any], outcome: Outcome) -> Answe
         {name: value for name, value in inputs.items() if value is not None},
         result,
         assumptions=outcome.notes,
-        warnings=(*closed_loop_warnings(loop, outcome.profile.name), *(f"wrong result: {text}" for text in wrong)),
+        warnings=(
+            *closed_loop_warnings(loop, outcome.profile.name),
+            *(f"wrong result: {text}" for text in wrong),
+            *disturbed_phases(outcome.recording),
+        ),
         sources=_sources(outcome),
         provenance={"kernels": "fitted", "check": "measured"},
+    )
+
+
+def disturbed_phases(recording: Recording) -> tuple[str, ...]:
+    """A warning where other programs left few repeats of a phase alone; none for clocks that do not see them."""
+    phases = [sample for sample in recording.samples if sample.kind == "phase"]
+    count = sum(2 * len(sample.marked) > len(sample.repeats) for sample in phases)
+    if not count or recording.provenance.get("clock") != "wall":
+        return ()
+    return (
+        f"other programs disturbed most repeats of {count} of {len(phases)} phases: measure on a quieter machine, or "
+        "with --clock cpu --threads 1",
     )
 
 

@@ -6,13 +6,13 @@ import os
 import platform
 import re
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from calibrate.other_programs import cores_in_use
 from capplan.errors import NotFoundError, UsageError
 
 DeviceKind = Literal["cpu", "cuda"]
@@ -24,7 +24,6 @@ DEFAULT_CACHE_BYTES = 32 << 20
 BUSY_CORES = 0.2
 """Cores that other programs may keep busy before a wall's clock measures them as well."""
 
-_PROCESSOR_TIMES = Path("/proc/stat")
 _CACHE_INDEX = Path("/sys/devices/system/cpu/cpu0/cache")
 _CONDITIONS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 _SMI_TIMEOUT_SECONDS = 5.0
@@ -120,30 +119,6 @@ def _open_cpu(threads: int | None, clock: str) -> Device:
     keep_freed_memory()
     found: Any = clock
     return Device("cpu", "cpu", _cpu_title(), used, found, _cpu_cache_bytes(), _total_memory(), used, note)
-
-
-def cores_in_use(seconds: float = 0.3) -> float:
-    """Cores that are busy while this process sleeps: by the system's own count, else by its load average."""
-    before = _ticks()
-    if before is None:
-        try:
-            return os.getloadavg()[0]
-        except (OSError, AttributeError):
-            return 0.0
-    time.sleep(seconds)
-    after = _ticks() or before
-    busy, whole = (now - then for now, then in zip(after, before, strict=True))
-    return busy / whole * (os.cpu_count() or 1) if whole else 0.0
-
-
-def _ticks() -> tuple[int, int] | None:
-    """(busy, all) ticks of all cores since the start, as Linux counts them."""
-    try:
-        words = _PROCESSOR_TIMES.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
-        ticks = [int(word) for word in words[:8]]
-    except (OSError, ValueError):
-        return None
-    return sum(ticks) - sum(ticks[3:5]), sum(ticks)
 
 
 def _open_cuda(index: int, threads: int | None, clock: str) -> Device:

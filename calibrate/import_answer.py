@@ -9,6 +9,7 @@ from typing import Any
 
 from calibrate.files import FOLDER, write_whole
 from calibrate.import_results import Deployment, Fitted, fit_runs
+from calibrate.kept import with_what_was_there
 from calibrate.profiles import profile_yaml
 from calibrate.torch_needed import require_scipy
 from capplan.describe.engine_times import engine_times
@@ -67,12 +68,13 @@ def import_answer(request: ImportRequest) -> Answer[ImportResult]:
     fitted = fit_runs(runs, _deployment(request, gpu))
     out = request.out or FOLDER / "hardware" / "profiles" / f"{gpu.name}.yaml"
     terms = {**profile.engine_times, fitted.engine: _sourced(fitted, request)}
-    write_whole(out, profile_yaml(replace(profile, engine_times=terms)))
+    profile, lost = with_what_was_there(replace(profile, engine_times=terms), out)
+    write_whole(out, profile_yaml(profile))
     return Answer(
         "calibrate import",
         {name: value for name, value in vars(request).items() if value not in (None, (), [])},
         _result(fitted, out),
-        warnings=tuple(f"not used: {text}" for text in fitted.unused),
+        warnings=(*(f"not used: {text}" for text in fitted.unused), *([f"not kept: {lost}"] if lost else [])),
         sources=(f"kernels: {profile.source.source}",),
         provenance={"terms": "fitted", "comparisons": "measured"},
     )

@@ -18,7 +18,8 @@ from calibrate.device import Device, conditions
 from calibrate.formats import ITEM_BYTES
 from calibrate.kernels.launch import captured
 from calibrate.phase_load import Load
-from calibrate.repeats import Timing, mark
+from calibrate.phase_timer import Timed, repeated, timed
+from calibrate.repeats import Timing
 from calibrate.samples import Sample
 from calibrate.stack.model import Model, cache_bytes, gumbel_noise
 from calibrate.stack.weights import Weights
@@ -28,8 +29,6 @@ from capplan.memory.recurrent_state import CONVOLUTION_DTYPE
 from capplan.memory.sequence_memory import Lengths, SequenceMemory, sequence_memory
 
 Mode = Literal["eager", "graphs", "compile"]
-
-LEAST_REPEATS, MOST_REPEATS = 3, 15
 
 SAMPLER_BYTES = 14
 """Bytes that the sampler here holds for one logit: itself in 16 bits, its probability, logarithm and sum in 32."""
@@ -81,7 +80,7 @@ def run_phases(
         device: where.
         format: of weights, activations and cache.
         mode: eager, or decode steps replayed as CUDA graphs, or compiled.
-        budget: seconds to spend on repeats, but for `LEAST_REPEATS`.
+        budget: seconds to spend on repeats, but for the least number of them.
 
     Raises:
         UnsupportedError: the model has something that cannot be run here.
@@ -196,25 +195,16 @@ def reset(caches: list[Any]) -> None:
 
 def _repeat(steps: _Steps, load: Load, device: Device, budget: float) -> tuple[Timing, Timing]:
     """TTFT and TPOT again and again, after one warm-up of both."""
+
+    def once() -> tuple[Timed, Timed]:
+        first = timed(steps.prefill, device)
+        seconds, disturbed = timed(steps.decode_all, device)
+        return first, (seconds / max(load.new - 1, 1), disturbed)
+
     steps.prefill()
     steps.decode_all()
-    first: list[float] = []
-    further: list[float] = []
-    begin = time.perf_counter()
-    while len(first) < LEAST_REPEATS or (len(first) < MOST_REPEATS and time.perf_counter() - begin < budget):
-        first.append(_seconds(steps.prefill, device))
-        further.append(_seconds(steps.decode_all, device) / max(load.new - 1, 1))
-    return mark(first), mark(further)
-
-
-def _seconds(work: Callable[[], Any], device: Device) -> float:
-    """Seconds of a phase, synchronised, by the device's clock (on a GPU by the wall, launching included)."""
-    now = time.thread_time if device.clock == "cpu" else time.perf_counter
-    device.synchronise()
-    start = now()
-    work()
-    device.synchronise()
-    return now() - start
+    ttft, tpot = repeated(once, budget)
+    return ttft, tpot
 
 
 def _start_peak(device: Device) -> int:

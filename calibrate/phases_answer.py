@@ -87,6 +87,8 @@ def phases_answer(request: PhasesRequest) -> Answer[PhasesResult]:
         warnings.append(f"the peak allocation of {phases.peak_bytes} bytes is not between {peak.low} and {peak.high}")
     if phases.cache_bytes != phases.expected_bytes:
         warnings.append(f"the caches hold {phases.cache_bytes} bytes, capplan kv says {phases.expected_bytes}")
+    if device.clock == "wall" and any(2 * len(one.marked) > len(one.repeats) for one in (phases.ttft, phases.tpot)):
+        warnings.append("other programs disturbed most repeats: try a quieter machine, or --clock cpu --threads 1")
     inputs = {name: value for name, value in vars(request).items() if value not in (None, ())}
     return Answer(
         "calibrate phases",

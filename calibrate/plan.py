@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 FIRST_ROUNDS, SECOND_ROUNDS = 14, 8
 """Points of every group that the stacks run before the others get any, and of the others before the first get more."""
 
+COMPILED = ("flex",)
+"""Backends that are compiled anew for every shape, which takes longer than measuring: one case of a group comes early,
+the others when all other groups have had theirs."""
+
 HELD_OUT_EVERY = 5
 """One case of this many, in the order of measuring, is kept away from the fits."""
 
@@ -117,20 +121,33 @@ def make_plan(device: Device, hardware: RatedHardware, *, most_seconds: float) -
     """
     first: list[list[Planned]] = []
     later: list[list[Planned]] = []
+    compiled: list[list[Planned]] = []
     for kernel in KERNELS.values():
         for members in _groups(kernel, device, hardware, most_seconds):
             ordered = with_held_out(kernel, _ordered(members, NOMINAL[device.kind]))
-            (first if _in_stacks(members[0], device) else later).append(ordered)
+            _queue(members[0], device, first, later, compiled).append(ordered)
     later.append(_warm(first))
     head = _turns([group[: FIRST_ROUNDS * _turn(group)] for group in first])
-    middle = _turns([group[:SECOND_ROUNDS] for group in later])
+    once = _turns([group[:1] for group in (*later, *compiled)])
+    middle = _turns([group[1:SECOND_ROUNDS] for group in later])
     tail = _turns(
-        [group[FIRST_ROUNDS * _turn(group) :] for group in first] + [group[SECOND_ROUNDS:] for group in later]
+        [group[FIRST_ROUNDS * _turn(group) :] for group in first]
+        + [group[SECOND_ROUNDS:] for group in later]
+        + [group[1:] for group in compiled]
     )
     known: dict[str, Planned] = {}
-    for planned in (*probes(device), *head, *middle, *tail):
+    for planned in (*probes(device), *head, *once, *middle, *tail):
         known.setdefault(planned.case.identity, planned)
     return list(known.values())
+
+
+def _queue(
+    case: Case, device: Device, first: list[list[Planned]], later: list[list[Planned]], compiled: list[list[Planned]]
+) -> list[list[Planned]]:
+    """Where the group of a case waits for its turn."""
+    if case.key.get("backend") in COMPILED:
+        return compiled
+    return first if _in_stacks(case, device) else later
 
 
 def _warm(groups: Sequence[Sequence[Planned]]) -> list[Planned]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from calibrate.fit import FitError
 from calibrate.hardware import described_device, last_day, rated
+from calibrate.kept import tables_of
 from calibrate.sample_fit import SampleFit, fit_samples, score
 from calibrate.sample_groups import SampleGroup, groups_of
 from calibrate.samples import Recording, Sample
@@ -15,7 +15,7 @@ from calibrate.step_terms import fitted_times
 from capplan.describe.engine_times import EngineTimes
 from capplan.describe.gpu import GpuSpec, Source
 from capplan.describe.profile import Profile, RatedHardware
-from capplan.describe.profile_table import KINDS, KernelFit, Spread, write_table
+from capplan.describe.profile_table import KernelFit, Spread
 from capplan.errors import UnsupportedError
 
 OVERLAPS = (None, 1.0, 1.5, 2.0)
@@ -147,15 +147,6 @@ def _held_out(whole: SampleGroup, fit: KernelFit, hardware: RatedHardware) -> Sp
 
     chosen = np.array([number for number, sample in enumerate(whole.samples) if sample.held_out], dtype=int)
     return score(whole.group.take(chosen), fit, hardware) if len(chosen) else None
-
-
-def tables_of(fits: Sequence[KernelFit]) -> dict[Any, str]:
-    """The fits as a profile's tables."""
-    return {
-        name: write_table(kind, [fit for fit in fits if fit.kind == name])
-        for name, kind in KINDS.items()
-        if any(fit.kind == name for fit in fits)
-    }
 
 
 def torch_times() -> EngineTimes:

@@ -1,4 +1,4 @@
-"""The parts of a profile's YAML that only a device's own measurements have: engine's terms, closed loop, provenance."""
+"""Parts of a profile's YAML: the device's figures, engines' terms, the closed loop, the provenance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from capplan.describe.closed_loop import ClosedLoop
 from capplan.describe.engine_times import EngineTimes
-from capplan.describe.profile import Profile
+from capplan.describe.profile import Profile, RatedHardware
 
 
 def local_lines(profile: Profile) -> list[str]:
@@ -22,6 +22,24 @@ def local_lines(profile: Profile) -> list[str]:
         lines.append("")
     if profile.closed_loop:
         lines += [*_loop_lines(profile.closed_loop), ""]
+    return lines
+
+
+def hardware_lines(hardware: RatedHardware) -> list[str]:
+    """The figures of the device that a profile's efficiencies are shares of."""
+    rates = ", ".join(f"{name}: {rate:g}" for name, rate in hardware.dense_rates.items())
+    lines = ["hardware:  # the figures that efficiencies are shares of", f"  architecture: {hardware.architecture}"]
+    if hardware.compute_capability:
+        lines.append(f"  compute_capability: {quoted(hardware.compute_capability)}")
+    lines += [
+        f"  dense_rates: {{{rates}}}  # FLOP/s",
+        f"  bandwidth: {hardware.bandwidth:g}  # B/s",
+        f"  compute_units: {hardware.compute_units}",
+    ]
+    if hardware.overlap:
+        lines.append(f"  overlap: {hardware.overlap:g}  # exponent by which arithmetic and memory hide each other")
+    if hardware.link:
+        lines += [f"  link: {hardware.link:g}  # B/s in one direction", f"  link_kind: {hardware.link_kind}"]
     return lines
 
 

@@ -17,13 +17,14 @@ from typing import Any
 
 from calibrate.carrying import Measured, carried_errors
 from calibrate.fit import FitError
+from calibrate.kept import tables_of, with_what_was_there
 from calibrate.kernel_fit import fit_group
 from calibrate.kernel_groups import Group, groups_of
-from calibrate.profile_text import local_lines
+from calibrate.profile_text import hardware_lines, local_lines, quoted
 from capplan.describe.gpu import GpuSpec, Source
 from capplan.describe.gpu_catalog import load_gpu
-from capplan.describe.profile import Profile, RatedHardware, rated_hardware, read_profile
-from capplan.describe.profile_table import KINDS, KernelFit, write_table
+from capplan.describe.profile import Profile, RatedHardware, rated_hardware
+from capplan.describe.profile_table import KINDS, KernelFit
 from capplan.errors import UnsupportedError, UsageError
 from capplan.measured.kernel_tables import TableFile, data_folder, find_tables, gpus_of, newest, read_table
 
@@ -63,7 +64,8 @@ def import_kernels(
 ) -> tuple[Imported, Path]:
     """Fit a GPU's profile to its public kernel tables, and write it.
 
-    A file that is there keeps its measured errors of carrying, which need the other GPUs' tables to be measured.
+    A file that is there keeps what the tables do not replace: kernels of engines that they don't have, engines' terms,
+    the closed loop with its provenance, and the errors of carrying, which need the other GPUs' tables to be measured.
 
     Args:
         tables: the installed package of tables, or the folder within it that holds a folder a GPU.
@@ -83,9 +85,8 @@ def import_kernels(
     name = table_name(tables, gpu, hardware_dirs)
     imported = build_profile(tables, name, load_gpu(name, hardware_dirs), fitted=fitted)
     path = out / f"{imported.profile.name}.yaml"
-    if path.is_file():
-        earlier = read_profile(path).carried_errors
-        imported = replace(imported, profile=replace(imported.profile, carried_errors=earlier))
+    profile, lost = with_what_was_there(imported.profile, path)
+    imported = replace(imported, profile=profile, refused=(*imported.refused, *([lost] if lost else [])))
     write_profile(imported.profile, out)
     return imported, path
 
@@ -141,7 +142,7 @@ def build_profile(tables: Path, name: str, gpu: GpuSpec, *, fitted: str | None =
         source=Source(source=f"{tables_title(tables)}, systems/data/{name}", date=fitted or today),
         hardware=hardware,
         notes=_notes(left_out, refused),
-        tables={kind: write_table(KINDS[kind], some) for kind, some in fits.items()},  # type: ignore[misc]
+        tables=tables_of([fit for some in fits.values() for fit in some]),
     )
     return Imported(profile, tuple(groups), dict(left_out), tuple(refused))
 
@@ -198,13 +199,13 @@ def profile_yaml(profile: Profile) -> str:
     lines = [
         "schema: 1",
         f"name: {profile.name}",
-        f"title: {_quoted(profile.title)}",
+        f"title: {quoted(profile.title)}",
         f"aliases: [{', '.join(profile.aliases)}]",
         f"fitted: {profile.fitted}",
-        f"source: {{source: {_quoted(profile.source.source)}, date: {profile.source.date}}}",
-        *([f"notes: {_quoted(profile.notes)}"] if profile.notes else []),
+        f"source: {{source: {quoted(profile.source.source)}, date: {profile.source.date}}}",
+        *([f"notes: {quoted(profile.notes)}"] if profile.notes else []),
         "",
-        *_hardware_lines(profile.hardware),
+        *hardware_lines(profile.hardware),
         "",
         *local_lines(profile),
         *_carried_lines(profile),
@@ -213,23 +214,6 @@ def profile_yaml(profile: Profile) -> str:
     for kind, table in profile.tables.items():
         lines += [f"  {kind}: |", *(f"    {line}" for line in table.splitlines())]
     return "\n".join(lines) + "\n"
-
-
-def _hardware_lines(hardware: RatedHardware) -> list[str]:
-    rates = ", ".join(f"{name}: {rate:g}" for name, rate in hardware.dense_rates.items())
-    lines = ["hardware:  # the figures that efficiencies are shares of", f"  architecture: {hardware.architecture}"]
-    if hardware.compute_capability:
-        lines.append(f"  compute_capability: {_quoted(hardware.compute_capability)}")
-    lines += [
-        f"  dense_rates: {{{rates}}}  # FLOP/s",
-        f"  bandwidth: {hardware.bandwidth:g}  # B/s",
-        f"  compute_units: {hardware.compute_units}",
-    ]
-    if hardware.overlap:
-        lines.append(f"  overlap: {hardware.overlap:g}  # exponent by which arithmetic and memory hide each other")
-    if hardware.link:
-        lines += [f"  link: {hardware.link:g}  # B/s in one direction", f"  link_kind: {hardware.link_kind}"]
-    return lines
 
 
 def _carried_lines(profile: Profile) -> list[str]:
@@ -243,11 +227,6 @@ def _carried_lines(profile: Profile) -> list[str]:
             f"points: {error.points}, {figures}}}"
         )
     return [*lines, ""]
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _need_scipy() -> None:

@@ -11,6 +11,7 @@ from calibrate.closed_loop import FindModel, catalog_model, closed_loop
 from calibrate.device_text import device_yaml
 from calibrate.files import Files, files_for, write_whole
 from calibrate.hardware import catalog_entry, last_day
+from calibrate.kept import with_what_was_there
 from calibrate.profile_fit import FittedProfile, fit_profile, with_times
 from calibrate.profiles import profile_yaml
 from calibrate.report import html, markdown, report_sections
@@ -249,8 +250,9 @@ def _beside(samples: Path) -> Path | None:
 def write_outcome(fitted: FittedProfile, found: Recording, files: Files, skipped: tuple[str, ...]) -> Outcome:
     """Write the profile, the device where the catalog does not have it under that name, and the report."""
     gpu = fitted.gpu if fitted.gpu.name == files.name else replace(fitted.gpu, name=files.name, aliases=())
-    profile = replace(fitted.profile, name=files.name)
-    fitted = replace(fitted, profile=profile, gpu=gpu)
+    profile, lost = with_what_was_there(replace(fitted.profile, name=files.name), files.profile)
+    refused = (*fitted.refused, *([lost] if lost else []))
+    fitted = replace(fitted, profile=profile, gpu=gpu, refused=refused)
     written = [files.profile]
     write_whole(files.profile, profile_yaml(profile))
     if not in_catalog(gpu.name):

@@ -5,7 +5,6 @@ TTFT = time of generate(1 new token);  TPOT = (time of generate(n) − TTFT) / (
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -15,9 +14,9 @@ import torch
 from calibrate.device import Device
 from calibrate.kernels.kernel import dtype_of
 from calibrate.phase_load import Load
-from calibrate.phases import LEAST_REPEATS, MOST_REPEATS, Phases, expected_cache_bytes
+from calibrate.phase_timer import Timed, repeated, timed
+from calibrate.phases import Phases, expected_cache_bytes
 from calibrate.random_numbers import random_normal
-from calibrate.repeats import mark
 from capplan.describe.model import ModelSpec
 from capplan.errors import NotFoundError
 
@@ -51,19 +50,19 @@ def run_generate(
     tokens = torch.randint(0, spec.embedding.vocab_size, (load.batch, load.prompt)).to(device.torch_name)
     output = _generate(model, tokens, load.new)
     kept = output.get("cache") or output.past_key_values
-    first: list[float] = []
-    further: list[float] = []
-    begin = time.perf_counter()
-    while len(first) < LEAST_REPEATS or (len(first) < MOST_REPEATS and time.perf_counter() - begin < budget):
-        ttft = _seconds(model, tokens, 1, device)
-        total = _seconds(model, tokens, load.new, device)
-        first.append(ttft)
-        further.append(max(total - ttft, 1e-9) / max(load.new - 1, 1))
+
+    def once() -> tuple[Timed, Timed]:
+        first, disturbed = timed(lambda: _generate(model, tokens, 1), device)
+        total, also_disturbed = timed(lambda: _generate(model, tokens, load.new), device)
+        further = max(total - first, 1e-9) / max(load.new - 1, 1)
+        return (first, disturbed), (further, disturbed or also_disturbed)
+
+    ttft, tpot = repeated(once, budget)
     weights = sum(value.numel() * value.element_size() for value in model.parameters())
     peak = int(torch.cuda.max_memory_allocated(device.torch_name)) if device.kind == "cuda" else 0
     held = sum(tensor.numel() * tensor.element_size() for tensor in cache_tensors(kept))
     expected = expected_cache_bytes(spec, load, format)
-    return Phases(spec, load, "eager", "transformers", mark(first), mark(further), held, expected, weights, peak)
+    return Phases(spec, load, "eager", "transformers", ttft, tpot, held, expected, weights, peak)
 
 
 def random_model(config: Any, device: Device, format: str) -> Any:
@@ -111,15 +110,6 @@ def _generate(model: Any, tokens: Tensor, new: int) -> Any:
             pad_token_id=0,
             eos_token_id=None,
         )
-
-
-def _seconds(model: Any, tokens: Tensor, new: int, device: Device) -> float:
-    now = time.thread_time if device.clock == "cpu" else time.perf_counter
-    device.synchronise()
-    start = now()
-    _generate(model, tokens, new)
-    device.synchronise()
-    return now() - start
 
 
 def cache_tensors(cache: Any) -> Iterator[Tensor]:

@@ -73,19 +73,24 @@ def prepare(case: Case, setting: Setting) -> Call:
     """Weights quantised before, one bf16 input quantised in every run."""
     m, n, k = (case.shape[axis] for axis in "mnk")
     name = str(case.key["format"])
-    weights = sets_of(setting, lambda one: quantised(normal(one, n, k, scale=k**-0.5), name, weight=True))
+
+    def weight_of(one: Setting) -> Tensor:
+        return normal(one, n, k, scale=k**-0.5)
+
+    weights = sets_of(setting, lambda one: (one, *quantised(weight_of(one), name, weight=True)))
     x = normal(setting.other(0), m, k)
     recipes = _recipes(name)
 
     def run(index: int) -> Tensor:
-        stored, scale, _ = weights[index]
-        rows, row_scale, _ = quantised(x, name, weight=False)
+        _, stored, scale = weights[index]
+        rows, row_scale = quantised(x, name, weight=False)
         return functional.scaled_mm(
             rows, stored.t(), row_scale, recipes[0], scale, recipes[1], *recipes[2], output_dtype=torch.bfloat16
         )
 
     def expected(index: int, output: Tensor) -> tuple[Tensor, Tensor]:
-        return part_of_product(output, quantised(x, name, weight=False)[2], weights[index][2])
+        weight = stood_for(weight_of(weights[index][0]), name, weight=True)
+        return part_of_product(output, stood_for(x, name, weight=False), weight)
 
     return Call(run, expected, TOLERANCE["bf16"])
 
@@ -100,8 +105,28 @@ def _recipes(name: str) -> tuple[Any, Any, tuple[Any, ...]]:
     }[name]
 
 
-def quantised(x: Tensor, name: str, *, weight: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """(stored, scales as the library wants them, the numbers that they stand for in float64)."""
+def quantised(x: Tensor, name: str, *, weight: bool) -> tuple[Tensor, Tensor]:
+    """(stored, scales as the library wants them)."""
+    divided, scale = _divided(x, name, weight=weight)
+    stored = _packed_in_pairs(_fp4_codes(divided)) if name == "nvfp4" else divided.to(torch.float8_e4m3fn)
+    return stored, _scales(scale, name)
+
+
+def stood_for(x: Tensor, name: str, *, weight: bool) -> Tensor:
+    """The numbers that a quantised tensor stands for, in float64."""
+    divided, scale = _divided(x, name, weight=weight)
+    if name == "nvfp4":
+        codes = _fp4_codes(divided)
+        table = torch.tensor((*_FP4, *(-value for value in _FP4)), device=x.device, dtype=torch.float64)
+        values = table[codes.long()]
+    else:
+        values = divided.to(torch.float8_e4m3fn).double()
+    group, tall = _GROUP[name], x.shape[0] // scale.shape[0]
+    return values * scale.double().repeat_interleave(tall, 0).repeat_interleave(group, 1)
+
+
+def _divided(x: Tensor, name: str, *, weight: bool) -> tuple[Tensor, Tensor]:
+    """(every block divided by its scale, the scales (blocks down, blocks across))."""
     group = _GROUP[name]
     rows, columns = x.shape
     tall = 128 if weight and name == "fp8_block" else 1
@@ -111,26 +136,20 @@ def quantised(x: Tensor, name: str, *, weight: bool) -> tuple[Tensor, Tensor, Te
         scale = torch.exp2(torch.ceil(torch.log2(scale)))
     elif name == "nvfp4":
         scale = scale.to(torch.float8_e4m3fn).float().clamp_min(2.0**-9)
-    divided = (blocks / scale[:, None, :, None]).reshape(rows, columns).clamp(-_LARGEST[name], _LARGEST[name])
-    stored, values = _fp4(divided) if name == "nvfp4" else _fp8(divided)
-    exact = (values.reshape_as(blocks) * scale[:, None, :, None].double()).reshape(rows, columns)
-    return stored, _scales(scale, name), exact
+    return (blocks / scale[:, None, :, None]).reshape(rows, columns).clamp(-_LARGEST[name], _LARGEST[name]), scale
 
 
-def _fp8(x: Tensor) -> tuple[Tensor, Tensor]:
-    stored = x.to(torch.float8_e4m3fn)
-    return stored, stored.double()
-
-
-def _fp4(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest E2M1 numbers, two in a byte, the even column in the low half."""
+def _fp4_codes(x: Tensor) -> Tensor:
+    """The nearest E2M1 numbers: three bits of magnitude, and a sign above them."""
     table = torch.tensor(_FP4, device=x.device)
     middles = (table[1:] + table[:-1]) / 2
-    code = torch.bucketize(x.abs(), middles)
-    values = table[code].double() * x.sign().double()
-    nibble = (code + 8 * (x < 0)).to(torch.uint8)
-    packed = nibble[:, ::2] | nibble[:, 1::2] << 4
-    return packed.view(torch.float4_e2m1fn_x2), values
+    return (torch.bucketize(x.abs(), middles) + 8 * (x < 0)).to(torch.uint8)
+
+
+def _packed_in_pairs(codes: Tensor) -> Tensor:
+    """Two numbers in a byte, the even column in the low half."""
+    packed = codes[:, ::2] | codes[:, 1::2] << 4
+    return packed.view(torch.float4_e2m1fn_x2)
 
 
 def _scales(scale: Tensor, name: str) -> Tensor:

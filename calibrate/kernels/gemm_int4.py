@@ -52,33 +52,42 @@ def _names(device: Device) -> tuple[str, str]:
     return "_convert_weight_to_int4pack", "_weight_int4pack_mm"
 
 
-def _packed(setting: Setting, n: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(packed, scales and zeros (k/32, n, 2), the weights that they stand for)."""
-    device = setting.device
-    numbers = (normal(setting, n, k, format="fp32") * 3 + 8).round().clamp(0, 15).to(torch.int32)
-    steps = normal(setting.other(1), k // GROUP, n, 2, scale=k**-0.5)
-    scale, zero = steps.double().unbind(-1)
-    exact = (numbers.double() - 8) * scale.T.repeat_interleave(GROUP, 1) + zero.T.repeat_interleave(GROUP, 1)
-    pack = getattr(torch, _names(device)[0])
-    if device.kind == "cpu":
-        return pack(numbers, 1), steps, exact
+def _numbers(setting: Setting, n: int, k: int) -> tuple[Tensor, Tensor]:
+    """(n, k) numbers of 0 to 15, and scales and zeros (k/32, n, 2)."""
+    numbers = normal(setting, n, k, format="fp32", scale=3).add_(8).round_().clamp_(0, 15).to(torch.int32)
+    return numbers, normal(setting.other(1), k // GROUP, n, 2, scale=k**-0.5)
+
+
+def _packed(setting: Setting, n: int, k: int) -> tuple[Tensor, Tensor]:
+    """(packed numbers, scales and zeros)."""
+    numbers, steps = _numbers(setting, n, k)
+    pack = getattr(torch, _names(setting.device)[0])
+    if setting.device.kind == "cpu":
+        return pack(numbers, 1), steps
     bytes_of_two = (numbers[:, ::2] << 4 | numbers[:, 1::2]).to(torch.uint8)
-    return pack(bytes_of_two, INNER_TILES), steps, exact
+    return pack(bytes_of_two, INNER_TILES), steps
+
+
+def _exact(setting: Setting, n: int, k: int) -> Tensor:
+    """The weights that the packed ones stand for, in float64; made when they are asked for, since they are large."""
+    numbers, steps = _numbers(setting, n, k)
+    scale, zero = steps.double().unbind(-1)
+    return (numbers.double() - 8) * scale.T.repeat_interleave(GROUP, 1) + zero.T.repeat_interleave(GROUP, 1)
 
 
 def prepare(case: Case, setting: Setting) -> Call:
     """Packed weights of several layers, one bf16 input."""
     m, n, k = (case.shape[axis] for axis in "mnk")
-    weights = sets_of(setting, lambda one: _packed(one, n, k))
+    weights = sets_of(setting, lambda one: (one, *_packed(one, n, k)))
     multiply = getattr(torch, _names(setting.device)[1])
     x = normal(setting.other(0), m, k)
 
     def run(index: int) -> Tensor:
-        packed, steps, _ = weights[index]
+        _, packed, steps = weights[index]
         return multiply(x, packed, GROUP, steps)
 
     def expected(index: int, output: Tensor) -> tuple[Tensor, Tensor]:
-        return part_of_product(output, x, weights[index][2])
+        return part_of_product(output, x, _exact(weights[index][0], n, k))
 
     return Call(run, expected, TOLERANCE["bf16"])
 

@@ -14,8 +14,11 @@ import pytest
 
 from calibrate.accuracy import Reference, read_references, reference_key, rival_laws, scores, slowest_tenth
 from calibrate.carrying import Measured, carried_errors
+from calibrate.kept import tables_of, with_what_was_there
 from calibrate.kernel_fit import fit_group
 from calibrate.profiles import import_kernels, main, profile_yaml, rebuild, table_name
+from capplan.describe.closed_loop import ClosedLoop, ClosedLoopRow
+from capplan.describe.engine_times import EngineTimes
 from capplan.describe.gpu import Source
 from capplan.describe.kernel_constants import CollectiveConstants, DecodeAttentionConstants, GemmConstants
 from capplan.describe.profile import Profile, read_profile
@@ -108,6 +111,76 @@ def test_importing_again_keeps_what_carrying_cost(tmp_path: Path) -> None:
     import_kernels(data, "h100_sxm", tmp_path)
     assert read_profile(tmp_path / "h100-sxm-80gb.yaml").carried_errors == before
     assert len(built) == 3
+
+
+LOOP = ClosedLoop(
+    date="2026-11-30",
+    rows=(
+        ClosedLoopRow(
+            model="qwen3-0.6b", layers=28, phase="decode", mode="eager", batch=1, prompt=128, new=9, measured=0.01,
+            predicted=0.011, low=0.01, high=0.012, noise=0.02,
+        ),
+    ),
+)  # fmt: skip
+
+
+def measured_here(path: Path, **changes: Any) -> Profile:
+    """The file of a profile with torch's kernels, terms, closed loop and provenance added, as a run here leaves it."""
+    before = read_profile(path)
+    (gemm,) = before.fits("gemm")
+    own = replace(gemm, key=replace(gemm.key, engine="torch", kernel="gemm"))
+    added = replace(
+        before,
+        tables=tables_of([*before.all_fits(), own]),
+        engine_times={"torch": EngineTimes(kernel_share=1.04, sources={"all": "fitted to 4 phases"})},
+        closed_loop=LOOP,
+        provenance={"device": "NVIDIA H100 80GB HBM3", "torch": "2.13.0"},
+        **changes,
+    )
+    path.write_text(profile_yaml(added), encoding="utf-8")
+    return read_profile(path)
+
+
+def test_importing_into_a_measured_profile_keeps_what_was_measured(tmp_path: Path) -> None:
+    data = tables(tmp_path / "data")
+    _, path = import_kernels(data, "h100_sxm", tmp_path)
+    before = measured_here(path)
+    imported, _ = import_kernels(data, "h100_sxm", tmp_path)
+    after = read_profile(path)
+    assert after == replace(before, fitted=after.fitted)
+    assert {fit.key.engine for fit in after.fits("gemm")} == {"vllm", "torch"}
+    assert not any("torch" in text for text in imported.refused)
+
+
+def test_constants_that_are_shares_of_other_figures_are_dropped_and_told(tmp_path: Path) -> None:
+    data = tables(tmp_path / "data")
+    _, path = import_kernels(data, "h100_sxm", tmp_path)
+    hardware = read_profile(path).hardware
+    measured_here(path, hardware=replace(hardware, overlap=1.5))
+    imported, _ = import_kernels(data, "h100_sxm", tmp_path)
+    after = read_profile(path)
+    assert {fit.key.engine for fit in after.fits("gemm")} == {"vllm"}
+    assert after.closed_loop is None
+    assert after.engine_times["torch"].kernel_share == 1.04
+    assert any("the kernels of torch that h100-sxm-80gb.yaml had" in text for text in imported.refused)
+
+
+def test_measuring_again_replaces_torchs_part_alone(tmp_path: Path) -> None:
+    _, path = import_kernels(tables(tmp_path / "data"), "h100_sxm", tmp_path)
+    before = measured_here(path)
+    (own,) = (fit for fit in before.fits("gemm") if fit.key.engine == "torch")
+    fresh = replace(
+        before,
+        tables=tables_of([replace(own, points=99)]),
+        engine_times={},
+        closed_loop=None,
+        provenance={"torch": "3"},
+    )
+    found, lost = with_what_was_there(fresh, path)
+    assert lost == ""
+    assert {(fit.key.engine, fit.points == 99) for fit in found.fits("gemm")} == {("vllm", False), ("torch", True)}
+    assert (found.closed_loop, found.provenance) == (None, {"torch": "3"})
+    assert with_what_was_there(fresh, tmp_path / "absent.yaml") == (fresh, "")
 
 
 def test_the_command_rebuilds_one_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,6 +96,21 @@ def test_nested_laws_give_up_optional_terms_only() -> None:
     assert seconds == pytest.approx(exact, rel=1e-9)
 
 
+def test_the_law_that_is_right_for_most_points_alone_is_not_taken() -> None:
+    """Single tokens of many heads take six times the planted seconds, as where their states leave the cache."""
+    from dataclasses import replace
+
+    samples = [sample for sample in made("delta_rule") if sample.shape["tokens"] != 256]
+    slow = [sample.shape["tokens"] == 1 and sample.shape["heads"] > 8 for sample in samples]
+    changed = [
+        replace(one, seconds=one.seconds * (6.0 if late else 1.0)) for one, late in zip(samples, slow, strict=True)
+    ]
+    (group,) = groups_of(changed, "2.99")
+    found = fit_samples(group.group, HARDWARE, bootstraps=0)
+    assert max(ratio for ratio, late in zip(found.ratios, slow, strict=True) if late) < 2
+    assert "memory_efficiency" not in found.held
+
+
 def test_too_few_or_equal_points_are_refused() -> None:
     same = [made("norm")[0]] * 8
     (group,) = groups_of(same, "2.99")

@@ -192,6 +192,18 @@ def test_every_kernel_has_its_turn_before_the_time_is_up() -> None:
     ]
 
 
+def test_every_way_of_running_has_one_case_before_any_other_has_two() -> None:
+    planned = make_plan(CPU, HARDWARE, most_seconds=0.08)
+    places: dict[str, list[int]] = {}
+    for place, one in enumerate(planned):
+        places.setdefault(f"{one.kernel.name} {sorted(one.case.key.items())} {one.case.cache}", []).append(place)
+    beside = [found for name, found in places.items() if "windowed" in name or "paged" in name or "int4" in name]
+    assert len(beside) >= 6
+    assert max(found[0] for found in beside) < min(found[1] for found in beside)
+    compiled = min(found[1] for name, found in places.items() if "flex" in name)
+    assert all(found[7] < compiled for name, found in places.items() if "paged" in name)
+
+
 def test_cases_that_take_too_long_are_left_out() -> None:
     short = make_plan(CPU, HARDWARE, most_seconds=0.005)
     works = [one.kernel.work(one.case) for one in short if one not in probes(CPU)]

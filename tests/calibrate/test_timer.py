@@ -16,7 +16,7 @@ from calibrate.repeats import Timing, mark, quantile
 torch = pytest.importorskip("torch")
 
 from calibrate import device as devices  # noqa: E402
-from calibrate import timer  # noqa: E402
+from calibrate import other_programs, phase_timer, timer  # noqa: E402
 from calibrate.device import conditions, open_device, provenance  # noqa: E402
 from calibrate.kernels import launch  # noqa: E402
 from capplan.errors import NotFoundError, UsageError  # noqa: E402
@@ -101,10 +101,58 @@ def test_busy_cores_are_counted_from_the_systems_ticks(tmp_path: Path, monkeypat
     def read(path: Path, encoding: str) -> str:
         return next(texts)
 
-    monkeypatch.setattr(devices, "_PROCESSOR_TIMES", stat)
+    monkeypatch.setattr(other_programs, "_PROCESSOR_TIMES", stat)
     monkeypatch.setattr(Path, "read_text", read)
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    assert devices.cores_in_use(0.0) == pytest.approx(0.5 * 4)
+    assert other_programs.cores_in_use(0.0) == pytest.approx(0.5 * 4)
+
+
+@pytest.mark.parametrize(
+    ("own", "ticks", "cores", "disturbed"),
+    [
+        (1.9, 200, 2, False),  # both cores were this program's, but for the rounding of ticks
+        (1.2, 200, 2, True),  # another program had 0.8 of two seconds of cores
+        (2.0, 700, 8, False),  # another five cores were busy, of six that this program does not want
+        (1.5, 800, 8, True),  # all eight were, and this program had one and a half
+    ],
+)
+def test_others_disturb_what_wants_the_cores_that_they_take(
+    own: float, ticks: int, cores: int, disturbed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([(0, 0), *[(ticks, cores * 100)] * 4])
+    clock = iter([10.0, *[11.0] * 4])
+    process = iter([5.0, *[5.0 + own] * 4])
+    monkeypatch.setattr(other_programs, "_ticks", lambda: next(counts))
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("time.process_time", lambda: next(process))
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    watch = other_programs.Watch(2)
+    assert watch.disturbed == disturbed
+    assert watch.missing == pytest.approx(max(ticks / 100 - own - (cores - 2), 0.0))
+
+
+def test_where_the_system_does_not_tell_nothing_is_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(other_programs, "_PROCESSOR_TIMES", tmp_path / "nothing")
+    assert not other_programs.Watch(2).disturbed
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "repeats", "seconds"),
+    [
+        ([False] * 9, 3, 11.0),  # in peace, the usual time is enough
+        ([True, True, False, True, False, False, False], 6, 14.0),  # those of 12, 14 and 15 s were left in peace
+        ([True] * 9, 8, 13.5),  # never in peace: three times as long, then the median of all
+    ],
+)
+def test_disturbed_phases_are_repeated_until_three_were_left_in_peace(
+    disturbed: list[bool], repeats: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))
+    runs = iter([(10.0 + number, pushed) for number, pushed in enumerate(disturbed)])
+    (found,) = phase_timer.repeated(lambda: [next(runs)], budget=2.5)
+    assert len(found.repeats) == repeats
+    assert found.seconds == seconds
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,22 @@
+"""What an answer of a calibration warns of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from calibrate.answers import disturbed_phases
+from calibrate.samples import Recording, Sample
+
+
+def phase(name: str, marked: tuple[int, ...]) -> Sample:
+    return Sample("phase", name, {"phase": "decode"}, {"batch": 1}, "cold", 1.0, 1.0, 1.0, (1.0,) * 5, marked=marked)
+
+
+def test_phases_that_others_disturbed_are_told_where_the_clock_sees_them() -> None:
+    kernel: Any = replace(phase("gemm", (0, 1, 2)), kind="kernel")
+    samples = (phase("one", (0, 3, 4)), phase("two", (2,)), kernel)
+    wall = Recording({"clock": "wall"}, samples)
+    assert disturbed_phases(wall)[0].startswith("other programs disturbed most repeats of 1 of 2 phases")
+    assert disturbed_phases(replace(wall, provenance={"clock": "cpu"})) == ()
+    assert disturbed_phases(replace(wall, samples=samples[1:])) == ()
