@@ -1,4 +1,4 @@
-"""Renew the answers in README.md. Run: python tools/readme.py [--check].
+"""Renew the answers in README.md and in docs/. Run: python tools/readme.py [--check] [FILE.md ...].
 
 An answer stands between ``<!-- answer: COMMAND -->`` and ``<!-- end -->`` as a code block.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from capplan.cli.app import run
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 ANSWER = re.compile(r"(<!-- answer: (?P<command>.*?) -->\n).*?(<!-- end -->)", re.S)
 
 
@@ -35,13 +35,17 @@ def renewed(text: str) -> str:
 
 def main() -> None:
     """Write, or compare with ``--check``."""
-    text = README.read_text(encoding="utf-8")
-    new = renewed(text)
-    if "--check" in sys.argv:
-        if new != text:
-            sys.exit("README.md shows an answer that capplan no longer gives; run: python tools/readme.py")
-        return
-    README.write_text(new, encoding="utf-8")
+    named = [Path(name).resolve() for name in sys.argv[1:] if name != "--check"]
+    stale = []
+    for path in named or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = path.read_text(encoding="utf-8")
+        new = renewed(text)
+        if new != text and "--check" not in sys.argv:
+            path.write_text(new, encoding="utf-8")
+        elif new != text:
+            stale.append(path.name)
+    if stale:
+        sys.exit(f"{', '.join(stale)} show answers that capplan no longer gives; run: python tools/readme.py")
 
 
 if __name__ == "__main__":
