@@ -35,6 +35,7 @@ SHOWN_AS: dict[str, Show] = {
     "number": lambda value: f"{value:,g}",
     "number4": lambda value: f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}",
     "ratio": lambda value: f"{value:.2f}",
+    "times": lambda value: f"{value:.2f}x",
     "percent": lambda value: f"{100 * value:.1f} %",
 }
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capplan.cli.app import run
 from capplan.report.tables import Column, Facts, Table, View, column_widths, parts_of, print_rich, room
 
 PLANS = Table(
@@ -54,6 +58,17 @@ def test_parts_begin_with_what_tells_rows_apart() -> None:
         [["usage", "power", *[1e6] * 9], ["usage", "disks", *[2e6] * 9]],
     )
     assert {tuple(column.name for column in part.columns[:2]) for part in parts_of(alike, 50)} == {("a", "b")}
+
+
+def test_csv_has_numbers_where_people_see_factors(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["advise", "--model", "llama3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64", "--concurrency", "8"]
+    assert run(command) == 0
+    shown = capsys.readouterr().out
+    assert run([*command, "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    for row in rows:
+        for name in ("gain", "throughput_gain", "cost_gain"):
+            assert not row[name] or f"{float(row[name]):.2f}x" in shown
 
 
 texts = st.text("abc ", min_size=0, max_size=30)

@@ -20,23 +20,19 @@ def advise_view(answer: Answer[AdviseResult]) -> View:
         Column("item", "item"),
         Column("state", "state"),
         Column("for", "metric"),
-        Column("gain", "gain"),
+        Column("gain", "gain", "times"),
         Column("claimed", "claim"),
-        Column("tok/s", "throughput_gain"),
-        Column("TPOT", "tpot_gain"),
-        Column("TTFT", "ttft_gain"),
-        Column("KV", "memory_gain"),
-        Column("tok/$", "cost_gain"),
+        Column("tok/s", "throughput_gain", "times"),
+        Column("TPOT", "tpot_gain", "times"),
+        Column("TTFT", "ttft_gain", "times"),
+        Column("KV", "memory_gain", "times"),
+        Column("tok/$", "cost_gain", "times"),
         Column("how, and what it assumes", "remark"),
     ]
     return View(headline, (Table(columns, [_row(item) for item in result.items]),))
 
 
-def _row(item: Advice) -> list[str]:
+def _row(item: Advice) -> list[str | float | None]:
     gains = [item.throughput_gain, item.tpot_gain, item.ttft_gain, item.memory_gain, item.cost_gain]
     how = "; ".join(text for text in (item.change, item.remark) if text)
-    return [item.item, item.state, item.metric, _times(item.gain), item.claim, *map(_times, gains), how]
-
-
-def _times(gain: float | None) -> str:
-    return "-" if gain is None else f"{gain:.2f}x"
+    return [item.item, item.state, item.metric, item.gain, item.claim, *gains, how]
