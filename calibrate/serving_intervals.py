@@ -19,12 +19,14 @@ def with_intervals(times: Times, rows: Sequence[MeasuredLoad], unseen: Sequence[
         times: the fitted constants.
         rows: the measured rows.
         unseen: their predictions by constants that were fitted without their model.
+
+    Rows of an unusual protocol count: nothing tells a user beforehand that a server is not one of them.
     """
     result = {}
     for engine, own in times.items():
         pairs = [(row, point) for row, point in zip(rows, unseen, strict=True) if row.engine == engine]
         tpot = [row.tpot / point.tpot for row, point in pairs]
-        ttft = [row.ttft / point.ttft for row, point in pairs if row.steady and row.typical]
+        ttft = [row.ttft / point.ttft for row, point in pairs if row.steady]
         (tpot_low, tpot_high), (ttft_low, ttft_high) = _ends(tpot), _ends(ttft)
         result[engine] = replace(own, tpot_low=tpot_low, tpot_high=tpot_high, ttft_low=ttft_low, ttft_high=ttft_high)
     return result

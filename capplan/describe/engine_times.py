@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, overload
 
 from capplan.describe.parts import Part, hydrated
 from capplan.describe.yaml_file import read_yaml
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Quantity = float | npt.NDArray[np.float64]
 
 _FILE = Path(__file__).parent / "engine_times.yaml"
 
@@ -19,10 +26,16 @@ class EngineTimes(Part):
     Args of a step::
 
         step = kernel_share · Σ bodies + Σ launches + small_kernel · N + per_sequence · B + per_step
+
+    With prompt tokens the bodies take ``prompt_ratio`` times as long, and the host launches what no graph replays::
+
+        step >= host_layer · layers + host_launches · Σ launches
     """
 
     kernel_share: float = 1.0
-    """Time of a kernel's body inside a replayed step over that of the kernel measured alone."""
+    """Time of a kernel's body inside a step that only decodes over that of the kernel measured alone."""
+    prompt_ratio: float = 1.0
+    """The same share in steps with prompt tokens over `kernel_share`; 1/kernel_share where they gain nothing."""
     small_kernel: float = 3e-6
     """Seconds of a norm, rotation, cache write or activation function beside its bytes."""
     small_kernel_bandwidth: float = 0.7
@@ -46,9 +59,9 @@ class EngineTimes(Part):
     held_output: float = 0.5
     """Share of its output that a running request holds in the pool on average, or that is kept free for it."""
     host_layer: float = 0.0
-    """Seconds of the host for each layer of a prefill step that runs without graphs."""
-    host_moe_layer: float = 0.0
-    """The same for each layer with routed experts, on top."""
+    """Seconds of the host for each layer of a prefill step whose layers are launched one by one."""
+    host_launches: float = 0.0
+    """Time of the host for each kernel of a prefill step over the kernel's launch in a replayed graph."""
     first_token: float = 0.0
     """Seconds of the front end before a request reaches the scheduler and after its first token leaves it."""
     per_input_token: float = 0.0
@@ -68,6 +81,25 @@ class EngineTimes(Part):
     ttft_high: float = 1.6
     """Its 90th percentile."""
     sources: dict[str, str] = field(default_factory=dict)
+
+    def body_share(self, *, prompts: bool) -> float:
+        """Time of kernels' bodies in a step, with prompt tokens or without, over that of the kernels alone."""
+        return self.kernel_share * (self.prompt_ratio if prompts else 1.0)
+
+    @overload
+    def prompt_host(self, layers: float, launches: float) -> float: ...
+
+    @overload
+    def prompt_host(self, layers: Quantity, launches: Quantity) -> Quantity: ...
+
+    def prompt_host(self, layers: Quantity, launches: Quantity) -> Quantity:
+        """Seconds that the host needs at least for prefill steps: ``host_layer · layers + host_launches · Σ launches``.
+
+        Args:
+            layers: layers of the steps.
+            launches: seconds of their kernels' launches in a replayed graph.
+        """
+        return self.host_layer * layers + self.host_launches * launches
 
 
 @lru_cache(maxsize=1)

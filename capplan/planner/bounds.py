@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from capplan.describe.model import MixtureOfExperts, ModelSpec
+from capplan.describe.model import ModelSpec
 from capplan.describe.profile_choice import KernelProfile
 from capplan.identity import Same
 from capplan.planner.capacity import slowdown
@@ -90,14 +90,12 @@ class Work:
         prefill: one whole prompt.
         prompt: its tokens.
         depth: layers.
-        moe_layers: layers with routed experts.
     """
 
     decode: StepWork
     prefill: StepWork
     prompt: int
     depth: int
-    moe_layers: int
 
 
 @dataclass(frozen=True)
@@ -124,12 +122,14 @@ class LeastTime:
         whole: by the sums over all of them.
         added: of the operators without their weights: what a token adds, if other tokens have read those already.
         peak: arithmetic alone, at the datasheet's rate.
+        launches: of the operators' launches.
     """
 
     kernels: Real
     whole: Real
     added: Real
     peak: Real
+    launches: Real
 
 
 def work_of(spec: ModelSpec, sharding: Sharding, formats: Formats, isl: float, osl: float, hit: float) -> Work:
@@ -138,13 +138,7 @@ def work_of(spec: ModelSpec, sharding: Sharding, formats: Formats, isl: float, o
     new = max(1, round(isl * (1 - hit)))
     decode = ledger(spec, Step(decode=(Decode(BATCHES, context),)), sharding, formats)
     prefill = ledger(spec, Step(prefill=(Prefill(new),)), sharding, formats)
-    return Work(_matrices(decode, len(BATCHES)), _matrices(prefill, 1), new, spec.depth, routed_layers(spec))
-
-
-def routed_layers(spec: ModelSpec) -> int:
-    """Layers with routed experts."""
-    blocks = spec.each_block()
-    return sum(layers for _, layers, block in blocks if any(isinstance(f, MixtureOfExperts) for f in block.ffn))
+    return Work(_matrices(decode, len(BATCHES)), _matrices(prefill, 1), new, spec.depth)
 
 
 def _matrices(work: Ledger, width: int) -> StepWork:
@@ -193,11 +187,11 @@ def bound_of(
     Raises:
         UnsupportedError: the device has no units for a format.
     """
-    times, share = machine.times, machine.times.kernel_share
-    decode, prompt = least_time(work.decode, machine), least_time(work.prefill, machine)
+    times, share = machine.times, machine.times.body_share(prompts=True)
+    decode, prompt = least_time(work.decode, machine), least_time(work.prefill, machine, prompts=True)
     step = np.maximum(decode.kernels, decode.whole)
     one = np.maximum(prompt.kernels, prompt.whole)
-    floor = times.host_layer * work.depth + times.host_moe_layer * work.moe_layers
+    floor = times.prompt_host(work.depth, prompt.launches)
     others = (BATCHES - 1) / osl
     if times.prefill_joins_decode:
         chunks = np.ceil(work.prompt / np.maximum(1, budget - BATCHES))
@@ -218,15 +212,15 @@ def bound_of(
     return Bound(ttft, tpot, ahead / (ttft + (osl - 1) * tpot))
 
 
-def least_time(work: StepWork, machine: Machine) -> LeastTime:
-    """The least seconds of a step; see the module."""
+def least_time(work: StepWork, machine: Machine, *, prompts: bool = False) -> LeastTime:
+    """The least seconds of a step, with prompt tokens or without; see the module."""
     gpu, times = machine.gpu, machine.times
     rates = np.array([math_rate(gpu, name) if name else np.inf for name in work.math])[:, None]
     fitted, launches = _constants(Same(machine), work.laws)
     peak, memory = work.flops / rates, work.moved / gpu.memory.bandwidth
     link = work.sent / link_rate(gpu) if knows_links(gpu) else np.zeros_like(work.sent)
     arithmetic = peak / fitted
-    alone = np.maximum(np.maximum(arithmetic, memory), np.maximum(link, launches * work.calls))
+    bodies, called = np.maximum(np.maximum(arithmetic, memory), link), launches * work.calls
     light = (work.moved - work.weights) / gpu.memory.bandwidth
     added = np.maximum(np.maximum(arithmetic, light), link).sum(axis=0)
     required = work.required / gpu.memory.bandwidth
@@ -235,8 +229,9 @@ def least_time(work: StepWork, machine: Machine) -> LeastTime:
         rows = work.stages == stage
         sums = [matrix[rows].sum(axis=0) for matrix in (peak, required, link)]
         whole = whole + np.maximum.reduce(sums)
-    share = times.kernel_share
-    return LeastTime(share * alone.sum(axis=0), whole, added, peak.sum(axis=0))
+    share = times.body_share(prompts=prompts)
+    kernels = np.maximum(share * bodies, called).sum(axis=0)
+    return LeastTime(kernels, whole, added, peak.sum(axis=0), called.sum(axis=0))
 
 
 @lru_cache(maxsize=1024)

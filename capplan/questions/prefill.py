@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Unpack
 
-from capplan.describe.engine_times import EngineTimes
 from capplan.describe.gpu import GpuSpec
-from capplan.describe.model import CrossAttention, MixtureOfExperts, ModelSpec
+from capplan.describe.model import CrossAttention, ModelSpec
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer
 from capplan.questions.decode import milliseconds, step_provenance
@@ -154,14 +153,6 @@ def decoder_input(spec: ModelSpec, isl: int, source_seq: int | None) -> tuple[in
     return 1, isl, ("the prompt is the encoder's input, and the decoder starts with one token",)
 
 
-def prefill_host_floor(spec: ModelSpec, times: EngineTimes) -> float:
-    """Seconds that the host needs to launch a prefill step without a graph: ``hL · layers + hM · MoE layers``."""
-    experts = sum(
-        layers for _, layers, block in spec.each_block() if any(isinstance(ffn, MixtureOfExperts) for ffn in block.ffn)
-    )
-    return times.host_layer * spec.depth + times.host_moe_layer * experts
-
-
 def _steps(
     setting: Setting, tokens: int, prefix: int, batch: int, source: int
 ) -> Iterator[tuple[tuple[int, int], StepFigures, StepTime | None]]:
@@ -173,12 +164,11 @@ def _steps(
             where="--max-num-batched-tokens",
             hint="allow more tokens a step, or ask for a shorter prompt",
         )
-    floor = prefill_host_floor(setting.spec, setting.machine.times)
     for chunk, before in chunks(tokens, prefix, most):
         sampled = int(before + chunk == tokens)
         step = Step(prefill=(Prefill(chunk, before, batch, sampled, source),))
         work = ledger(setting.spec, step, setting.sharding, setting.formats)
-        figures, time = step_figures(setting, work, sequences=batch, host_floor=floor)
+        figures, time = step_figures(setting, work, sequences=batch)
         yield (chunk, before), figures, time
 
 

@@ -11,7 +11,7 @@ from capplan.describe.model import ModelSpec
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer, Explained, Provenance
 from capplan.questions.decode import milliseconds
-from capplan.questions.prefill import decoder_input, prefill_host_floor
+from capplan.questions.prefill import decoder_input
 from capplan.questions.room import room
 from capplan.questions.setting import Setting, SettingOptions, resolve_setting
 from capplan.questions.timed import StepFigures, step_figures
@@ -158,8 +158,7 @@ def _under_the_roof(
     setting: Setting, step: Step, phase: str, batch: int, tokens: int, context: int
 ) -> tuple[RooflineStep, list[Explained]]:
     work = ledger(setting.spec, step, setting.sharding, setting.formats)
-    floor = prefill_host_floor(setting.spec, setting.machine.times) if step.prefill else 0.0
-    figures, time = step_figures(setting, work, sequences=batch, host_floor=floor)
+    figures, time = step_figures(setting, work, sequences=batch)
     shown = RooflineStep(
         phase=phase,
         batch=batch,

@@ -11,7 +11,6 @@ from capplan.describe.model import ModelSpec
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer
 from capplan.questions.decode import milliseconds, step_provenance
-from capplan.questions.prefill import prefill_host_floor
 from capplan.questions.room import room
 from capplan.questions.setting import SettingOptions, resolve_setting
 from capplan.questions.timed import StepFigures, step_figures
@@ -75,8 +74,7 @@ def step(
     )
     work = ledger(setting.spec, parts, setting.sharding, setting.formats)
     sequences = sum(count for count, _ in decode) + len(prefill)
-    floor = prefill_host_floor(setting.spec, setting.machine.times) if prefill else 0.0
-    figures, time = step_figures(setting, work, sequences=sequences, host_floor=floor)
+    figures, time = step_figures(setting, work, sequences=sequences)
     space = room(setting, [*decode, *((1, tokens + prefix) for tokens, prefix in prefill)], source=source_seq)
     return Answer(
         command="step",

@@ -130,20 +130,17 @@ class StepFigures:
         return max(shares, key=lambda name: shares[name])
 
 
-def step_figures(
-    setting: Setting, ledger: Ledger, *, sequences: float, host_floor: float = 0.0
-) -> tuple[StepFigures, StepTime | None]:
+def step_figures(setting: Setting, ledger: Ledger, *, sequences: float) -> tuple[StepFigures, StepTime | None]:
     """The figures of a step, and the step as timed; without a profile there is a bound alone.
 
     Args:
         setting: what it runs on.
         ledger: its operators.
         sequences: sequences that the engine schedules and samples.
-        host_floor: seconds that the host needs for it.
     """
     if not setting.corrected:
         return _bounds(setting, ledger), None
-    time = step_time(ledger, setting.machine, sequences=sequences, host_floor=host_floor)
+    time = step_time(ledger, setting.machine, sequences=sequences)
     whole = sum(in_step(part, time) for part in time.operators)
     rows = _merged(_timed_row(part, time, setting, whole) for part in time.operators)
     low, high = time.interval

@@ -82,12 +82,12 @@ def prefill_seconds(replica: Replica, batch: int, isl: int, depth: int = 0) -> f
     chunks, `SUBMITTED` at most.
     """
     times, stages = replica.machine.times, replica.sharding.pp
-    floor = times.host_layer * replica.spec.depth + times.host_moe_layer * replica.moe_layers
     chunks = replica.chunks(isl, batch)
     total = 0.0
     for tokens, prefix in chunks:
         step = Step(prefill=(Prefill(tokens, depth + prefix, batch),))
-        total += max(floor, step_seconds(replica, step, batch))
+        launches = replica.step(step, batch).launches
+        total += max(times.prompt_host(replica.spec.depth, launches), step_seconds(replica, step, batch))
     together = min(len(chunks), SUBMITTED)
     return total * (together + stages - 1) / (together * stages)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from capplan.serving.replica import Replica, StepParts
 from capplan.serving.speculation import SpeculativeReplica
-from capplan.serving.steady_state import BATCH_WAIT_SHARE, Load, OperatingPoint, operating_point
+from capplan.serving.steady_state import Load, OperatingPoint, operating_point, scheduling_wait
 from capplan.serving.workload import Workloads
 from capplan.timing.step_sums import StepSums, step_sums
 from capplan.work.ledger import Ledger
@@ -61,11 +61,11 @@ def load_curve(replica: Replica, workloads: Workloads) -> Load:
     batch = np.maximum(1, np.rint(running)).astype(np.int64)
     context = np.rint(isl + osl / 2).astype(np.int64)
     together: Any = np.maximum(1, np.minimum(np.ceil(running), settings.max_num_batched_tokens // new))
-    wait = (settings.receive_interval - 1) / 2 + BATCH_WAIT_SHARE * settings.batch_wait
+    wait: Any = scheduling_wait(settings, running, cast("Any", osl), groups)
     prompts: Any = np.minimum(np.maximum(1 + running / osl * (wait + 0.5), 1.0), together)
     one, shared = _prefills(replica, new, prompts)
     alone = decode_parts(replica, batch, context)
-    decode = round_parts(replica, batch, context) if isinstance(replica, SpeculativeReplica) else alone
+    decode = token_parts(replica, batch, context)
     joining = one
     if times.prefill_joins_decode:
         joining = _chosen(running > 1, joined_parts(replica, new, batch, context, alone), one)
@@ -83,7 +83,6 @@ def load_curve(replica: Replica, workloads: Workloads) -> Load:
         shared=shared,
         burst=one,
         depth=replica.spec.depth,
-        moe_layers=replica.moe_layers,
         eager=not replica.machine.cuda_graphs,
     )
 
@@ -104,6 +103,13 @@ def decode_parts(replica: Replica, batch: Whole, context: Whole) -> StepParts:
     return _spread(_parts(replica, steps, batch[first]), places)
 
 
+def token_parts(replica: Replica, batch: Whole, context: Whole) -> StepParts:
+    """What one output token of each of `batch` sequences takes: a step, or a share of a round where drafts are made."""
+    if isinstance(replica, SpeculativeReplica):
+        return round_parts(replica, batch, context)
+    return decode_parts(replica, batch, context)
+
+
 def round_parts(replica: SpeculativeReplica, batch: Whole, context: Whole) -> StepParts:
     """`capplan.serving.speculation.SpeculativeReplica.decode` for arrays: the share of a round of one output token."""
     first, places = _distinct(batch, context)
@@ -121,7 +127,7 @@ def drafting_parts(replica: SpeculativeReplica, batch: Whole, context: Whole) ->
     if own.medusa_heads:
         heads = medusa_ledger(replica.spec, own.medusa_heads, batch, replica.sharding, replica.formats)
         parts, nothing = _of_ledger(replica, heads, batch), np.zeros(len(batch))
-        return _arrays(parts.bodies, parts.launches, parts.bound, nothing, nothing)
+        return _arrays(parts.bodies, nothing, parts.launches, parts.bound, nothing, nothing)
     passes = draft_ledger(replica.spec, Step(decode=(Decode(batch, middle),)), replica.sharding, replica.formats)
     return _of_ledger(replica, passes, batch) * own.tokens
 
@@ -165,16 +171,17 @@ def chunk_rows(replica: Replica, tokens: Whole, sequences: Whole, taken: Whole) 
 
 
 def _parts(replica: Replica, steps: Step, sequences: Whole) -> StepParts:
-    return _of_sums(replica.sums(steps), sequences)
+    return _of_sums(replica.sums(steps), sequences, prompts=bool(steps.prefill))
 
 
 def _of_ledger(replica: Replica, work: Ledger, sequences: Whole) -> StepParts:
-    return _of_sums(step_sums(work.operators, replica.machine), sequences)
+    return _of_sums(step_sums(work.operators, replica.machine), sequences, prompts=work.prompt_layers > 0)
 
 
-def _of_sums(sums: StepSums, sequences: Whole) -> StepParts:
+def _of_sums(sums: StepSums, sequences: Whole, *, prompts: bool) -> StepParts:
     length = len(sequences)
-    figures = (sums.bodies, sums.launches, sums.bound, sequences.astype(np.float64), 1.0)
+    bodies = (0.0, sums.bodies) if prompts else (sums.bodies, 0.0)
+    figures = (*bodies, sums.launches, sums.bound, sequences.astype(np.float64), 1.0)
     return _arrays(*(np.broadcast_to(figure, length) for figure in figures))
 
 
@@ -203,7 +210,7 @@ def _arrays(*figures: Any) -> StepParts:
 
 
 def _figures(parts: StepParts) -> tuple[Any, ...]:
-    return parts.bodies, parts.launches, parts.bound, parts.sequences, parts.steps
+    return parts.bodies, parts.prompt_bodies, parts.launches, parts.bound, parts.sequences, parts.steps
 
 
 def _spread(parts: StepParts, places: npt.NDArray[np.intp]) -> StepParts:

@@ -9,11 +9,13 @@ Between measurements at distances a and b it is expected at, with all distances 
     s²(x) = 1 - n²·(1 - (1 - e^-2a)(1 - e^-2b) / (1 - e^-2(a+b)))
 
 and beyond the last one at ``r = ρ(d)·r_a``, ``s² = 1 - ρ(d)²``; s narrows the interval's logarithms. Measurements at
-other lengths of the same server count for less.
+other lengths of the same server count for less. What lies beyond a factor of three is a stall or a queue of that point
+and not a level of the server: no more than that is carried to others.
 
 Source of λ, n: correlations of errors within and between the sweeps of public serving measurements
-(benchmarks/data/silicon_dev.csv): 0.78, 0.55, 0.39 and 0.26 at one to four octaves for TPOT, 0.84, 0.71, 0.58 and 0.48
-for TTFT. Source of the process: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), appendix B.2.
+(benchmarks/data/silicon_dev.csv), each model left out of the fit: 0.76, 0.56, 0.41 and 0.28 at one to four octaves for
+TPOT, 0.85, 0.73, 0.67 and 0.67 for TTFT (0.81, 0.69, 0.56 and 0.40 without one collection of another protocol). Source
+of the process: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), appendix B.2.
 """
 
 from __future__ import annotations
@@ -34,8 +36,11 @@ OTHER_LENGTHS = 0.65
 TPOT_OCTAVES = 5.0
 """λ of the time per output token."""
 
-TTFT_OCTAVES = 6.0
+TTFT_OCTAVES = 9.0
 """λ of the time to the first token."""
+
+FARTHEST = 3.0
+"""Factor between measured and predicted that is carried to other loads at most."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,9 @@ def level_at(ratios: Sequence[tuple[float, float]], concurrency: float, octaves:
     if not known:
         return Level()
     x, near = log2(concurrency), SAME_POINT * share
+    most = log(FARTHEST)
     means = {place: sum(values) / len(values) for place, values in known.items()}
+    means = {place: mean if place == x else max(-most, min(most, mean)) for place, mean in means.items()}
     below = max((place for place in means if place <= x), default=None)
     above = min((place for place in means if place > x), default=None)
     if below is not None and above is not None and below < x:

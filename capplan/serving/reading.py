@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from capplan.errors import UsageError
 from capplan.serving.replica import Replica
-from capplan.serving.steady_state import OperatingPoint, ServingTerms, host_floor
+from capplan.serving.steady_state import OperatingPoint, ServingTerms
 from capplan.serving.workload import Workload
 
 
@@ -59,8 +59,7 @@ class ReadingServer:
         clients = workload.concurrency / self.groups
         running = max(1.0, min(clients, self.together(workload)))
         parts = self.replica.prefill(new_tokens(workload), round(running))
-        least = host_floor(times, self.replica.spec.depth, self.replica.moe_layers)
-        one = max(parts.seconds(times), parts.steps * least)
+        one = max(parts.seconds(times), times.prompt_host(parts.steps * self.replica.spec.depth, parts.launches))
         total = times.first_token + times.per_input_token * workload.isl + max(1.0, clients / running) * one
         rate = clients * self.groups / total
         return OperatingPoint(

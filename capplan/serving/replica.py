@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 
 from capplan.describe.engine_times import EngineTimes
-from capplan.describe.model import MixtureOfExperts, ModelSpec
+from capplan.describe.model import ModelSpec
 from capplan.timing.kernel_laws.terms import larger
 from capplan.timing.machine import Machine
 from capplan.timing.step_sums import StepSums, step_sums
@@ -46,7 +45,8 @@ class StepParts:
     A sweep (`capplan.serving.load_curve`) has arrays here, one element a step.
 
     Args:
-        bodies: seconds of the kernels' bodies, measured alone.
+        bodies: seconds of the kernels' bodies in steps that only decode, measured alone.
+        prompt_bodies: the same of steps with prompt tokens.
         launches: seconds of their launches.
         bound: the datasheet's bound.
         sequences: sequences scheduled and sampled.
@@ -54,19 +54,22 @@ class StepParts:
     """
 
     bodies: float = 0.0
+    prompt_bodies: float = 0.0
     launches: float = 0.0
     bound: float = 0.0
     sequences: float = 0.0
     steps: float = 0.0
 
     @classmethod
-    def of(cls, sums: StepSums, sequences: float) -> StepParts:
-        """The parts of one step."""
-        return cls(float(sums.bodies), float(sums.launches), float(sums.bound), sequences, 1.0)
+    def of(cls, sums: StepSums, sequences: float, *, prompts: bool) -> StepParts:
+        """The parts of one step, with prompt tokens or without."""
+        bodies, launches, bound = float(sums.bodies), float(sums.launches), float(sums.bound)
+        return cls(0.0 if prompts else bodies, bodies if prompts else 0.0, launches, bound, sequences, 1.0)
 
     def __add__(self, other: StepParts) -> StepParts:
         return StepParts(
             self.bodies + other.bodies,
+            self.prompt_bodies + other.prompt_bodies,
             self.launches + other.launches,
             self.bound + other.bound,
             self.sequences + other.sequences,
@@ -79,6 +82,7 @@ class StepParts:
     def __mul__(self, factor: float) -> StepParts:
         return StepParts(
             self.bodies * factor,
+            self.prompt_bodies * factor,
             self.launches * factor,
             self.bound * factor,
             self.sequences * factor,
@@ -86,9 +90,10 @@ class StepParts:
         )
 
     def seconds(self, times: EngineTimes) -> float:
-        """``max(kernel_share · bodies + launches, bound) + per_sequence · sequences + per_step · steps``."""
-        kernels = larger(times.kernel_share * self.bodies + self.launches, self.bound)
-        return kernels + times.per_sequence * self.sequences + times.per_step * self.steps
+        """``max(Σ share · bodies + launches, bound) + per_sequence · sequences + per_step · steps``."""
+        decoding = times.body_share(prompts=False) * self.bodies
+        kernels = decoding + times.body_share(prompts=True) * self.prompt_bodies + self.launches
+        return larger(kernels, self.bound) + times.per_sequence * self.sequences + times.per_step * self.steps
 
 
 @dataclass(frozen=True)
@@ -114,20 +119,11 @@ class Replica:
     summed_by: Callable[[Replica, Step], StepSums] | None = field(default=None, compare=False, repr=False)
     _known: dict[tuple[Step, float], StepParts] = field(default_factory=dict, compare=False, repr=False)
 
-    @cached_property
-    def moe_layers(self) -> int:
-        """Layers with routed experts."""
-        return sum(
-            layers
-            for _, layers, block in self.spec.each_block()
-            if any(isinstance(ffn, MixtureOfExperts) for ffn in block.ffn)
-        )
-
     def step(self, step: Step, sequences: float) -> StepParts:
         """One step in which `sequences` sequences are scheduled."""
         key = (step, sequences)
         if key not in self._known:
-            self._known[key] = StepParts.of(self.sums(step), sequences)
+            self._known[key] = StepParts.of(self.sums(step), sequences, prompts=bool(step.prefill))
         return self._known[key]
 
     def sums(self, step: Step) -> StepSums:

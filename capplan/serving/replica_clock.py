@@ -51,7 +51,6 @@ class ReplicaClock:
         self.replica = replica
         self._times = replica.machine.times
         self._graph_sizes, self._graph_padding, self._eager = list(graph_sizes), graph_padding, eager
-        self._floor = self._times.host_layer * replica.spec.depth + self._times.host_moe_layer * replica.moe_layers
         self._stages = replica.sharding.pp
         self._shared, self._head = self._classify()
         self._tokens, self._heads = Grid(self._token_parts), Grid(self._head_parts)
@@ -67,7 +66,7 @@ class ReplicaClock:
         mixed = self._mixed(-(-decode // stages), context / stages, chunks)
         if stages > 1 and decode:
             mixed = (mixed + (stages - 1) * self._decode(decode, context)) / stages
-        return max(mixed + engine, self._floor)
+        return mixed + engine
 
     def _decode(self, decode: int, context: int) -> float:
         """Kernels of a step that only decodes: at the batch's graph, between two contexts."""
@@ -86,8 +85,14 @@ class ReplicaClock:
         if found is None:
             operators = self._operators(Step(decode=(Decode(batch, context),)))
             host = 0.0 if graph else self._times.host_launch * self._launches
-            found = self._decode_steps[key] = max(self._kernels(self._parts(operators)), host)
+            found = self._decode_steps[key] = max(self._kernels(self._parts(operators), prompts=False), host)
         return found
+
+    @cached_property
+    def prompt_host(self) -> float:
+        """Seconds of the host over a step's prompts; see `capplan.serving.simulator.StepClock`."""
+        launches = self._parts(self._operators(Step(prefill=(Prefill(PROBE),))))[1]
+        return self._times.prompt_host(self.replica.spec.depth, launches)
 
     @cached_property
     def _launches(self) -> float:
@@ -108,12 +113,12 @@ class ReplicaClock:
         reach = sum(tokens * (prefix + tokens / 2) for tokens, prefix in chunks) / new
         mean = new / count
         parts.append(self._prompts.at(count, mean, reach - mean / 2 + 1))
-        return self._kernels([sum(column) for column in zip(*parts, strict=True)])
+        return self._kernels([sum(column) for column in zip(*parts, strict=True)], prompts=True)
 
-    def _kernels(self, sums: Sequence[float]) -> float:
-        """``max(kernel_share · bodies + launches, bound)``."""
+    def _kernels(self, sums: Sequence[float], *, prompts: bool) -> float:
+        """``max(share · bodies + launches, bound)``."""
         bodies, launches, *bounds = sums
-        return max(self._times.kernel_share * bodies + launches, *bounds)
+        return max(self._times.body_share(prompts=prompts) * bodies + launches, *bounds)
 
     def _operators(self, step: Step) -> tuple[Operator, ...]:
         return ledger(self.replica.spec, step, self.replica.sharding, self.replica.formats).operators

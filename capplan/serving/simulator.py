@@ -29,7 +29,14 @@ PROGRESS_EVERY = 1000
 
 
 class StepClock(Protocol):
-    """How long a step takes."""
+    """How long a step takes.
+
+    Attributes:
+        prompt_host: seconds that the host takes over a step's prompts at least. It works ahead while other requests
+            run, so that the prompts' first tokens wait for it and the others' tokens do not.
+    """
+
+    prompt_host: float
 
     def seconds(self, decode: int, context: int, chunks: Sequence[tuple[int, int]]) -> float:
         """Seconds of one step.
@@ -237,7 +244,11 @@ class _Run:
         seconds = self.clock.seconds(plan.decode, plan.context, chunks)
         if plan.moved_blocks:
             seconds += plan.moved_blocks * self.config.swap_block
-        start = self.now
+        start, late = self.now, 0.0
+        if chunks and seconds < self.clock.prompt_host:
+            late = self.clock.prompt_host - seconds
+            if len(scheduler.running) <= len(chunks):
+                seconds, late = seconds + late, 0.0
         now = self.now = start + seconds
         for sequence in plan.preempted:
             self._gave_way(sequence)
@@ -254,7 +265,7 @@ class _Run:
         prompted, ended = scheduler.complete(plan)
         for sequence in prompted:
             if sequence.first_token < 0:
-                sequence.first_token = now
+                sequence.first_token = now + late
             elif self.config.stream_interval == 1:
                 log.gap(now - sequence.last_token, 1)
             sequence.last_token = now
@@ -328,7 +339,7 @@ class _Run:
                 sequence.cached,
                 sequence.scheduled,
                 sequence.first_token + self.delivery,
-                now + self.delivery,
+                max(now, sequence.first_token) + self.delivery,
             )
         self.answered = max(self.answered, now + self.delivery)
         self.arrivals.finished(now + self.delivery)

@@ -152,7 +152,7 @@ class SpeculativeReplica(Replica):
         return parts if draft is None else parts + draft.prefill(tokens, sequences)
 
     def _parts(self, work: Ledger, sequences: int) -> StepParts:
-        return StepParts.of(step_sums(work.operators, self.machine), sequences)
+        return StepParts.of(step_sums(work.operators, self.machine), sequences, prompts=work.prompt_layers > 0)
 
 
 def gain(replica: SpeculativeReplica, sequences: int, context: int) -> float:

@@ -10,7 +10,7 @@ A token waits for its own step, and for the prefills of the B - 1 others, each o
 
 The first token waits for the scheduler to look, for the prefill step that it joins, and for those before it::
 
-    wait   = (R - 1)/2 + 0.95·W                       decode steps until the scheduler takes the prompt
+    wait   = (R - 1)/2 + H·(1 + n/2)/(1 + n)          decode steps until the scheduler takes the prompt
     nb     = clip(1 + C/O · (wait + 1/2), 1, kk)      prompts that share its prefill step, kk = budget/L at most
     P      = G(nb) + D                                that step; D: what it waits for running sequences' decoding
     rho    = C·G(1) / (nb·O·TPOT)                     share of the time in prefill
@@ -19,7 +19,11 @@ The first token waits for the scheduler to look, for the prefill step that it jo
     TTFT   = t0 + tok·L + kx·TPOT + w·First + (1 - w)·later
 
 `G(k)` is the prefill of k prompts by kernel laws, floored by the host where prefill runs without graphs; R is the
-receive interval, W the batch wait; w = 1/waves weighs the first wave in the mean.
+receive interval; w = 1/waves weighs the first wave in the mean.
+
+A lone prompt is held back for company for H steps, H = W, the batch wait, and where data-parallel groups start their
+prefills together, no longer than until each has a prompt, ``O/C · (1 + 1/2 + ... + 1/dp)`` steps. Of the prompts that
+wait so, the first waits all of it, and the ``n = C·dp/O · H`` that join it half of it on average.
 
 Where lengths vary, long outputs stay longer: a sequence that runs has ``O' = E[O²]/E[O]`` of output, for O in its
 context and in the pool; and the queue for prefill grows with the spread of prompts, rho·(1 + var L/L²)
@@ -38,12 +42,9 @@ from math import ceil, floor
 
 from capplan.describe.engine_times import EngineTimes
 from capplan.errors import UsageError
-from capplan.serving.replica import Replica, StepParts
+from capplan.serving.replica import EngineSettings, Replica, StepParts
 from capplan.serving.workload import Workload
-from capplan.timing.kernel_laws.terms import larger
-
-BATCH_WAIT_SHARE = 0.95
-"""Share of a batch wait that a prompt sees on average: company rarely cuts it short."""
+from capplan.timing.kernel_laws.terms import larger, smaller
 
 MOST_CLIENTS = 1 << 14
 """Clients of a group at most where nothing else limits them."""
@@ -121,7 +122,6 @@ class Load:
         shared: the prefill of nb prompts.
         burst: the prefill of kk prompts.
         depth: layers.
-        moe_layers: layers with routed experts.
         eager: whether decode runs without graphs, so that the host bounds its steps as well.
     """
 
@@ -138,7 +138,6 @@ class Load:
     shared: StepParts
     burst: StepParts
     depth: int
-    moe_layers: int
     eager: bool = False
 
 
@@ -187,7 +186,7 @@ def load_of(replica: Replica, workload: Workload) -> Load:
     context = round(workload.isl + workload.residing_osl / 2)
     joins = replica.machine.times.prefill_joins_decode
     together = max(1, min(ceil(running), settings.max_num_batched_tokens // new))
-    wait = (settings.receive_interval - 1) / 2 + BATCH_WAIT_SHARE * settings.batch_wait
+    wait = scheduling_wait(settings, running, workload.osl, groups)
     prompts = min(max(1 + running / workload.osl * (wait + 0.5), 1.0), together)
     one = replica.prefill(new)
     return Load(
@@ -204,7 +203,6 @@ def load_of(replica: Replica, workload: Workload) -> Load:
         shared=prefill_of(replica, new, prompts, one),
         burst=prefill_of(replica, new, together, one),
         depth=replica.spec.depth,
-        moe_layers=replica.moe_layers,
         eager=not replica.machine.cuda_graphs,
     )
 
@@ -222,6 +220,18 @@ def admitted(replica: Replica, clients: float, isl: float, osl: float) -> float:
     return most
 
 
+def scheduling_wait(settings: EngineSettings, running: float, osl: float, groups: int) -> float:
+    """Decode steps until the scheduler takes a prompt, of ``running`` sequences a group; see the module."""
+    received = (settings.receive_interval - 1) / 2
+    if not settings.batch_wait:
+        return received
+    held: float = settings.batch_wait
+    if groups > 1:
+        held = smaller(held, osl / running * sum(1 / group for group in range(1, groups + 1)))
+    joining = running * groups / osl * held
+    return received + held * (1 + joining / 2) / (1 + joining)
+
+
 def prefill_of(replica: Replica, tokens: int, prompts: float, one: StepParts) -> StepParts:
     """The prefill of k prompts together; between whole numbers by interpolation."""
     low, high = floor(prompts), ceil(prompts)
@@ -237,7 +247,7 @@ def operating_point(load: Load, times: EngineTimes) -> OperatingPoint:
     workload, running = load.workload, load.running
     step, share = load.decode.seconds(times), load.joining.seconds(times)
     if load.eager:
-        step = larger(step, host_floor(times, load.depth, load.moe_layers))
+        step = larger(step, times.prompt_host(load.depth, load.decode.launches))
     tpot = step + larger(running - 1, 0.0) / workload.osl * share
     ttft, terms = first_token(load, times, tpot, step, share)
     service = ttft + (workload.osl - 1) * tpot
@@ -276,9 +286,4 @@ def first_token(load: Load, times: EngineTimes, tpot: float, step: float, share:
 
 def prefill_seconds(load: Load, parts: StepParts, times: EngineTimes) -> float:
     """Seconds of prefill steps: by kernel laws, floored by what the host takes."""
-    return larger(parts.seconds(times), parts.steps * host_floor(times, load.depth, load.moe_layers))
-
-
-def host_floor(times: EngineTimes, depth: int, moe_layers: int) -> float:
-    """``hL · layers + hM · MoE layers``: a prefill step is no shorter than the host takes to launch it."""
-    return times.host_layer * depth + times.host_moe_layer * moe_layers
+    return larger(parts.seconds(times), times.prompt_host(parts.steps * load.depth, parts.launches))

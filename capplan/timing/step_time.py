@@ -1,6 +1,9 @@
 """Seconds of one engine step: its operators by their laws, the engine's own terms, and an interval.
 
-    step = kernel_share · Σ bodies + Σ launches + per_sequence · B + per_step
+    step = max(kernel_share · Σ bodies + Σ launches, bound, host) + per_sequence · B + per_step
+
+The share is one constant for steps that only decode and another for those with prompt tokens; the host bounds what no
+graph replays: every kernel of an eager engine, and the layers that prompt tokens pass.
 
 Pipeline stages run one after the other for one batch: the step is the sum over the stages, and with as many batches
 in flight as stages, one batch leaves every ``max`` over the stages.
@@ -41,7 +44,7 @@ class StepTime:
         operators: the timed operators.
         least: the datasheet's bound of the whole step.
         overheads: the engine's own terms.
-        kernel_share: factor on the bodies.
+        kernel_share: factor on the bodies in a step of this kind.
         host: seconds that the host needs to launch everything; the step takes at least as long (0 with graphs).
     """
 
@@ -95,14 +98,13 @@ class StepTime:
         return larger(self.seconds - below, self.bound), self.seconds + above
 
 
-def step_time(ledger: Ledger, machine: Machine, *, sequences: Quantity = 1, host_floor: Quantity = 0.0) -> StepTime:
+def step_time(ledger: Ledger, machine: Machine, *, sequences: Quantity = 1) -> StepTime:
     """Seconds of a step from its ledger.
 
     Args:
         ledger: its operators.
         machine: what it runs on.
         sequences: sequences that the engine schedules and samples in the step.
-        host_floor: seconds that the host needs for a step without graphs, where that is known otherwise.
     """
     times = machine.times
     operators = tuple(operator_time(operator, machine) for operator in ledger.operators)
@@ -111,10 +113,13 @@ def step_time(ledger: Ledger, machine: Machine, *, sequences: Quantity = 1, host
     ]
     if times.per_step:
         overheads.append(Overhead("step", times.per_step, times.sources.get("per_step", "")))
-    host = host_floor
+    host: Quantity = 0.0
+    if ledger.prompt_layers:
+        host = times.prompt_host(ledger.prompt_layers, sum((one.launch for one in operators), start=0.0))
     if not machine.cuda_graphs:
         host = larger(host, times.host_launch * ledger.totals.launches)
-    return StepTime(operators, step_bound(ledger.operators, machine.gpu), tuple(overheads), times.kernel_share, host)
+    share = times.body_share(prompts=ledger.prompt_layers > 0)
+    return StepTime(operators, step_bound(ledger.operators, machine.gpu), tuple(overheads), share, host)
 
 
 def _by_law(parts: Iterable[tuple[str, Quantity]]) -> list[Quantity]:

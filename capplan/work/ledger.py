@@ -55,9 +55,14 @@ class Ledger:
     """Everything that one rank of each pipeline stage does in one step, from embedding to sampling.
 
     With several stages this is the way of one batch through all of them: each stage's operators run on its own ranks.
+
+    Args:
+        operators: in the order in which they run.
+        prompt_layers: layers that prompt tokens pass; 0: the step only decodes.
     """
 
     operators: tuple[Operator, ...]
+    prompt_layers: int = 0
 
     @property
     def totals(self) -> Totals:
@@ -73,7 +78,7 @@ class Ledger:
 
     def stage(self, stage: int) -> Ledger:
         """The operators of one pipeline stage."""
-        return Ledger(tuple(operator for operator in self.operators if operator.stage == stage))
+        return replace(self, operators=tuple(operator for operator in self.operators if operator.stage == stage))
 
     def of_kind(self, *kinds: str) -> tuple[Operator, ...]:
         """The operators of some kinds."""
@@ -92,7 +97,7 @@ class Ledger:
             if operator.component in components and not (isinstance(size, int) and size == 0):
                 operators.append(host_transfer(operator.name, size, operator))
             operators.append(operator)
-        return Ledger(tuple(operators))
+        return replace(self, operators=tuple(operators))
 
 
 def host_transfer(name: str, size: Number, before: Operator) -> Operator:

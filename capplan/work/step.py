@@ -142,7 +142,7 @@ def ledger(
     operators = [*_towers(spec, step, scope), *_encoder(spec, scope)]
     if scope.spans:
         operators += _decoder(spec, step, scope)
-    return Ledger(tuple(operators))
+    return Ledger(tuple(operators), spec.depth if step.prefill else 0)
 
 
 def draft_ledger(

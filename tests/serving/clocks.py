@@ -16,6 +16,8 @@ from capplan.serving.simulator import Simulation, SimulatorConfig, simulate
 class ConstantClock:
     """Every step takes as long."""
 
+    prompt_host = 0.0
+
     def __init__(self, step: float = 1.0) -> None:
         self.step = step
 
@@ -25,6 +27,8 @@ class ConstantClock:
 
 class LinearClock:
     """A step costs something by itself, for each sequence, each cached position, and each prompt token."""
+
+    prompt_host = 0.0
 
     def __init__(self, step: float = 0.01, sequence: float = 1e-4, position: float = 1e-7, token: float = 1e-5) -> None:
         self.costs = step, sequence, position, token
@@ -38,6 +42,8 @@ class LinearClock:
 
 class ExponentialClock:
     """Steps of a random length, exponentially distributed."""
+
+    prompt_host = 0.0
 
     def __init__(self, mean: float, seed: int) -> None:
         self.mean, self.source = mean, RandomSource(seed, "service")

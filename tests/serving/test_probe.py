@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capplan.serving.forecast import forecast
 from capplan.serving.measured_server import MeasuredServer
-from capplan.serving.probe import OTHER_LENGTHS, SAME_POINT, TPOT_OCTAVES, Probe, corrected, level_at, levels
+from capplan.serving.probe import FARTHEST, OTHER_LENGTHS, SAME_POINT, TPOT_OCTAVES, Probe, corrected, level_at, levels
 
 SERVER = MeasuredServer("llama3.1-8b", None, "h100-sxm-80gb", "vllm", 1024, 256, 16)
 
@@ -37,7 +37,8 @@ def test_levels_are_those_of_the_process(points: list[tuple[int, float]], at: fl
     """Against the textbook's linear system: the process is Markov, so that only the neighbours matter."""
     named = [(2.0**place, ratio) for place, ratio in points]
     level = level_at(named, at, TPOT_OCTAVES)
-    mean, unknown = kriged(named, at, TPOT_OCTAVES)
+    carried = [(load, ratio if load == at else min(max(ratio, 1 / FARTHEST), FARTHEST)) for load, ratio in named]
+    mean, unknown = kriged(carried, at, TPOT_OCTAVES)
     assert log(level.factor) == pytest.approx(SAME_POINT * mean, abs=1e-9)
     assert level.doubt**2 == pytest.approx(1 - SAME_POINT**2 * (1 - unknown), abs=1e-9)
 
@@ -48,6 +49,13 @@ def test_a_probe_fades_with_distance(ratio: float, place: float, at: float) -> N
     assert abs(log(far.factor)) <= abs(log(near.factor)) + 1e-12
     assert near.doubt <= far.doubt + 1e-12 <= 1 + 1e-9
     assert near.factor == pytest.approx(ratio**SAME_POINT)
+
+
+def test_a_stall_is_not_carried_to_other_loads() -> None:
+    """A point that took ten times as long is that point's own; others are moved by no more than a factor of three."""
+    stalled = [(16.0, 10.0)]
+    assert level_at(stalled, 16.0, 4.0).factor == pytest.approx(10**SAME_POINT)
+    assert level_at(stalled, 32.0, 4.0).factor == pytest.approx(3 ** (SAME_POINT * exp(-1 / 4)))
 
 
 def test_no_probe_changes_nothing() -> None:

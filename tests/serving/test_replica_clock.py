@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -32,11 +33,16 @@ def replica(model: str, tp: int, gpu: str = "h200", **sharding: int) -> Replica:
     return Replica(resolve_model(model).spec, machine, Sharding(tp=tp, **sharding))
 
 
-def exact(subject: Replica, step: Step, sequences: int, clock: ReplicaClock) -> float:
+def exact(subject: Replica, step: Step, sequences: int) -> float:
     """The step's own time, operator by operator; one with prompts is floored by the host."""
     work = ledger(subject.spec, step, subject.sharding, subject.formats)
-    floor = clock._floor if step.prefill else 0.0
-    return max(float(step_time(work, subject.machine, sequences=sequences).seconds), floor)
+    time = step_time(work, subject.machine, sequences=sequences)
+    return max(float(replace(time, host=0.0).seconds), float(time.host))
+
+
+def waited(clock: ReplicaClock, decode: int, context: int, chunks: list[tuple[int, int]]) -> float:
+    """The clock's step, with what the host takes over its prompts."""
+    return max(clock.seconds(decode, context, chunks), clock.prompt_host if chunks else 0.0)
 
 
 @pytest.mark.parametrize(("model", "tp"), MODELS)
@@ -51,8 +57,8 @@ def test_interpolated_steps_are_within_a_hundredth(model: str, tp: int) -> None:
         decode = (Decode(batch, context),)
         for name, chunks in (("decode", 0), ("chunk", 1), ("several", 5)):
             prefill = (Prefill(tokens, prefix, chunks),) if chunks else ()
-            wanted = exact(subject, Step(decode=decode, prefill=prefill), batch + chunks, clock)
-            found = clock.seconds(batch, batch * context, [(tokens, prefix)] * chunks)
+            wanted = exact(subject, Step(decode=decode, prefill=prefill), batch + chunks)
+            found = waited(clock, batch, batch * context, [(tokens, prefix)] * chunks)
             errors[name].append(abs(found / wanted - 1))
     assert max(errors["decode"]) < 1e-3
     assert max(errors["chunk"]) < 0.015
@@ -64,8 +70,8 @@ def test_prompts_alone() -> None:
     subject = replica("llama3.1-8b", 1)
     clock = ReplicaClock(subject)
     for tokens, prefix in ((1, 0), (500, 0), (8192, 0), (2048, 6144)):
-        wanted = exact(subject, Step(prefill=(Prefill(tokens, prefix),)), 1, clock)
-        assert clock.seconds(0, 0, [(tokens, prefix)]) == pytest.approx(wanted, rel=0.005)
+        wanted = exact(subject, Step(prefill=(Prefill(tokens, prefix),)), 1)
+        assert waited(clock, 0, 0, [(tokens, prefix)]) == pytest.approx(wanted, rel=0.005)
 
 
 def test_prompts_of_different_lengths_keep_their_pairs() -> None:
@@ -73,14 +79,22 @@ def test_prompts_of_different_lengths_keep_their_pairs() -> None:
     subject = replica("llama3.1-8b", 1)
     clock = ReplicaClock(subject)
     step = Step(prefill=(Prefill(1000), Prefill(3000)))
-    assert clock.seconds(0, 0, [(1000, 0), (3000, 0)]) == pytest.approx(exact(subject, step, 2, clock), rel=0.03)
+    assert waited(clock, 0, 0, [(1000, 0), (3000, 0)]) == pytest.approx(exact(subject, step, 2), rel=0.03)
+
+
+@pytest.mark.parametrize(("model", "tp"), MODELS)
+@pytest.mark.parametrize("engine", ["vllm", "trtllm", "sglang"])
+def test_the_host_takes_as_long_over_prompts_as_a_step_waits_for_it(model: str, tp: int, engine: str) -> None:
+    subject = replace(replica(model, tp), machine=machine_for(load_gpu("h200"), engine))
+    work = ledger(subject.spec, Step(prefill=(Prefill(1000),)), subject.sharding, subject.formats)
+    assert ReplicaClock(subject).prompt_host == pytest.approx(float(step_time(work, subject.machine).host), rel=0.05)
 
 
 def test_encoders_have_a_clock_of_prompts_alone() -> None:
     subject = replica("bert-base-uncased", 1, "l40s")
     clock = ReplicaClock(subject)
-    wanted = exact(subject, Step(prefill=(Prefill(300, 0, 8),)), 8, clock)
-    assert clock.seconds(0, 0, [(300, 0)] * 8) == pytest.approx(wanted, rel=0.01)
+    wanted = exact(subject, Step(prefill=(Prefill(300, 0, 8),)), 8)
+    assert waited(clock, 0, 0, [(300, 0)] * 8) == pytest.approx(wanted, rel=0.01)
 
 
 def test_batches_run_as_the_next_larger_graph() -> None:

@@ -132,10 +132,24 @@ def test_the_interval_adds_up_within_a_law_and_in_squares_between_laws() -> None
     assert len(by_law) > 3
 
 
-@pytest.mark.parametrize("host", [0.0, 1.0])
-def test_a_host_that_is_too_slow_is_waited_for(host: float) -> None:
+@pytest.mark.parametrize("layer", [0.0, 10e-3])
+def test_prompts_wait_for_a_host_that_is_too_slow(layer: float) -> None:
+    """80 layers at 10 ms of the host each; steps that only decode are replayed and wait for nothing."""
+    slow = replace(machine(), times=replace(machine().times, host_layer=layer, host_launches=0.0))
     work = ledger(model("llama2-70b"), Step(prefill=(Prefill(100),)))
-    time = step_time(work, machine(), host_floor=host)
+    time = step_time(work, slow)
     names = [term.name for term in time.terms]
-    assert ("waiting for the host's launches" in names) == bool(host)
-    assert time.seconds >= host
+    assert ("waiting for the host's launches" in names) == bool(layer)
+    assert time.seconds >= 80 * layer
+    decoding = step_time(ledger(model("llama2-70b"), Step(decode=(Decode(4, 100),))), slow)
+    assert decoding.host == 0
+
+
+def test_kernels_take_their_own_time_in_steps_with_prompts() -> None:
+    """Bodies at kernel_share in steps that decode, and at kernel_share · prompt_ratio in steps with prompt tokens."""
+    times = replace(machine().times, kernel_share=0.8, prompt_ratio=1.25, host_layer=0.0, host_launches=0.0)
+    served = replace(machine(), times=times)
+    for step, share in ((Step(decode=(Decode(4, 100),)), 0.8), (Step(prefill=(Prefill(100),)), 1.0)):
+        time = step_time(ledger(model("llama2-70b"), step), served)
+        launches = sum(part.launch for part in time.operators)
+        assert time.kernels == pytest.approx(launches + share * sum(part.body for part in time.operators))
