@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from calibrate.report import Section
+from calibrate.report import html as report
+from capplan.cli.app import run
 from capplan.report.charts import Axis, Chart, Series
 from capplan.report.svg import to_html
 
@@ -79,10 +82,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> str:
     return found
 
 
-def measured(browser: str, folder: Path, chart: Chart, width: int, *flags: str) -> dict[str, Any]:
+def measured(browser: str, folder: Path, text: str, width: int, *flags: str) -> dict[str, Any]:
     """What the page shows in a frame of a width: windows cannot be as narrow as a telephone."""
-    page = folder / "page.html"
-    inner = html.escape(to_html(chart).replace("</body>", MEASURE))
+    page = folder / "framed.html"
+    inner = html.escape(text.replace("</body>", MEASURE))
     page.write_text(
         '<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><pre id="told"></pre>'
         f'<iframe width="{width}" height="900" style="border:0" srcdoc="{inner}"></iframe>',
@@ -102,10 +105,8 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return across <= 1 or down <= 4
 
 
-@pytest.mark.parametrize("chart", [WORST, DENSE])
-@pytest.mark.parametrize(("width", "layout"), [(1280, "wide"), (700, "wide"), (420, "narrow")])
-def test_every_word_is_readable(browser: str, tmp_path: Path, chart: Chart, width: int, layout: str) -> None:
-    page = measured(browser, tmp_path, chart, width)
+def readable(page: dict[str, Any], width: int, layout: str) -> str:
+    """All words of a page, which are in their picture, apart from one another and large enough."""
     assert page["width"] == width
     assert page["scrolled"] <= width
     words = page["words"]
@@ -116,14 +117,52 @@ def test_every_word_is_readable(browser: str, tmp_path: Path, chart: Chart, widt
         assert top - 1 <= word["top"] < word["bottom"] <= bottom + 1, word
         assert word["size"] >= LEAST_LETTERS, word
         assert all(apart(word, other) for other in words[:place]), word
-    shown = "".join(word["text"] for word in words).replace(" ", "")
+    return "".join(word["text"] for word in words).replace(" ", "")
+
+
+@pytest.mark.parametrize("chart", [WORST, DENSE])
+@pytest.mark.parametrize(("width", "layout"), [(1280, "wide"), (700, "wide"), (420, "narrow")])
+def test_every_word_is_readable(browser: str, tmp_path: Path, chart: Chart, width: int, layout: str) -> None:
+    shown = readable(measured(browser, tmp_path, to_html(chart), width), width, layout)
     for text in (chart.title, chart.x.label, chart.y.label, *(series.name for series in chart.series), *chart.notes):
         assert text.replace(" ", "") in shown
 
 
+SERVED = ["--model", "llama3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64"]
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        (["cost", *SERVED, "--concurrency", "8", "--requests-per-day", "90000", "--on", "2026-11-30"], "thisload"),
+        (["plan", *SERVED, "--request-rate", "50", "--ttft", "1s", "--on", "2026-11-30"], "TTFTatmost1000ms"),
+        (["sweep", *SERVED, "--concurrency", "1:64", "--on", "2026-11-30"], "h100-sxm-80gb"),
+        (["roofline", "--model", "llama3.1-8b", "--gpu", "h100"], "roof,bf16"),
+        (["simulate", *SERVED, "--concurrency", "8", "--requests", "40"], "running"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_the_page_of_each_command_is_readable(browser: str, tmp_path: Path, command: list[str], word: str) -> None:
+    page = tmp_path / "page.html"
+    assert run([*command, "--plot", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    for width, layout in ((1280, "wide"), (420, "narrow")):
+        assert word in readable(measured(browser, tmp_path, text, width), width, layout)
+
+
+@pytest.mark.parametrize(("width", "layout"), [(1280, "wide"), (420, "narrow")])
+def test_the_report_of_a_calibration_is_readable(browser: str, tmp_path: Path, width: int, layout: str) -> None:
+    """Two charts on one page, and a table wider than a telephone, which scrolls by itself."""
+    row = ["a kernel with a long name", *["1,234.56 ms"] * 9]
+    section = Section("Kernels", ["Some words."], row, [row] * 3, [DENSE, WORST])
+    shown = readable(measured(browser, tmp_path, report("A device", [section]), width), width, layout)
+    assert "narrowranges" in shown
+    assert "atitlethatissolong" in shown
+
+
 def test_the_ground_follows_the_reader(browser: str, tmp_path: Path) -> None:
     grounds = [
-        measured(browser, tmp_path, DENSE, 1280, f"--blink-settings=preferredColorScheme={scheme}")["ground"]
+        measured(browser, tmp_path, to_html(DENSE), 1280, f"--blink-settings=preferredColorScheme={scheme}")["ground"]
         for scheme in (1, 0)
     ]
     assert grounds == ["rgb(255, 255, 255)", "rgb(18, 22, 28)"]
