@@ -22,6 +22,9 @@ from capplan.questions.calibrate import (
     PhaseCheck,
 )
 
+DISTURBED_SAMPLES = 0.05
+"""Share of samples that other programs may have disturbed before an answer warns of it."""
+
 
 def run_answer(request: RunRequest, say: Say) -> Answer[CalibrationResult]:
     """Measure this device, fit its profile, check it."""
@@ -44,7 +47,7 @@ def check_answer(path: Path, *, say: Say, **options: Any) -> Answer[CheckResult]
         "calibrate check",
         inputs,
         _check(loop, outcome),
-        warnings=(*closed_loop_warnings(loop, outcome.profile.name), *disturbed_phases(outcome.recording)),
+        warnings=(*closed_loop_warnings(loop, outcome.profile.name), *disturbed_samples(outcome.recording)),
         sources=_sources(outcome),
         provenance={"phases": "measured"},
     )
@@ -88,22 +91,27 @@ def _calibrated(command: str, inputs: dict[str, Any], outcome: Outcome) -> Answe
         warnings=(
             *closed_loop_warnings(loop, outcome.profile.name),
             *(f"wrong result: {text}" for text in wrong),
-            *disturbed_phases(outcome.recording),
+            *disturbed_samples(outcome.recording),
         ),
         sources=_sources(outcome),
         provenance={"kernels": "fitted", "check": "measured"},
     )
 
 
-def disturbed_phases(recording: Recording) -> tuple[str, ...]:
-    """A warning where other programs left few repeats of a phase alone; none for clocks that do not see them."""
-    phases = [sample for sample in recording.samples if sample.kind == "phase"]
-    count = sum(2 * len(sample.marked) > len(sample.repeats) for sample in phases)
-    if not count or recording.provenance.get("clock") != "wall":
+def disturbed_samples(recording: Recording) -> tuple[str, ...]:
+    """A warning where other programs left few repeats of a sample alone; none for clocks that do not see them."""
+    if recording.provenance.get("clock") != "wall":
+        return ()
+    parts = []
+    for kind, name in (("kernel", "kernel samples"), ("phase", "phases")):
+        members = [sample for sample in recording.samples if sample.kind == kind]
+        count = sum(2 * len(sample.marked) > len(sample.repeats) for sample in members)
+        parts += [f"{count} of {len(members)} {name}"] if count > DISTURBED_SAMPLES * len(members) else []
+    if not parts:
         return ()
     return (
-        f"other programs disturbed most repeats of {count} of {len(phases)} phases: measure on a quieter machine, or "
-        "with --clock cpu --threads 1",
+        f"other programs disturbed most repeats of {' and '.join(parts)}: measure on a quieter machine, or with "
+        "--clock cpu --threads 1",
     )
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -109,16 +110,28 @@ def _open_cpu(threads: int | None, clock: str) -> Device:
                 f"other programs keep {others:.1f} cores busy, so that one thread is measured, by the processor's own "
                 "clock; --clock wall insists on the wall's"
             )
-    if threads is not None:
-        torch.set_num_threads(threads)
-    used = torch.get_num_threads()
+    used = threads or torch.get_num_threads()
     if clock == "cpu" and used != 1:
         raise UsageError(
             "the processor's own clock counts all threads together", where="--clock", hint="add --threads 1"
         )
+    cores = os.cpu_count() or used
+    if used > cores:
+        raise UsageError(f"{used} threads are more than the {cores} cores of this machine", where="--threads")
+    torch.set_num_threads(used)
     keep_freed_memory()
     found: Any = clock
     return Device("cpu", "cpu", _cpu_title(), used, found, _cpu_cache_bytes(), _total_memory(), used, note)
+
+
+def check_modes(device: Device, modes: Sequence[str]) -> None:
+    """Return if a model's kernels can be launched in these ways.
+
+    Raises:
+        UsageError: graphs are CUDA's.
+    """
+    if "graphs" in modes and device.kind == "cpu":
+        raise UsageError("a CPU has no CUDA graphs", where="--mode", hint="eager or compile")
 
 
 def _open_cuda(index: int, threads: int | None, clock: str) -> Device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,13 +72,28 @@ def files_for(out: Path | None, samples: Path | None, name: str) -> Files:
     return Files(profile, samples or profile.with_name(f"{stem}.samples.jsonl"))
 
 
+def check_writable(path: Path) -> None:
+    """Return if a file can be written under a name, which is found out before anything is measured.
+
+    Raises:
+        InvalidFileError: it cannot.
+    """
+    part = _part(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a text under its name only once all of it is on disk.
 
     Raises:
         InvalidFileError: it cannot be written.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _part(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("w", encoding="utf-8") as file:
@@ -86,7 +102,17 @@ def write_whole(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise InvalidFileError(
-            f"{path.name} cannot be written: {error.strerror or error}", where=str(path), hint="choose another --out"
-        ) from None
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise _unwritable(path, error) from None
+
+
+def _part(path: Path) -> Path:
+    """Where a file lies until it is whole."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def _unwritable(path: Path, error: OSError) -> InvalidFileError:
+    return InvalidFileError(
+        f"{path.name} cannot be written: {error.strerror or error}", where=str(path), hint="choose another --out"
+    )

@@ -4,21 +4,49 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 DISTURBED_SHARE = 0.05
-"""Share of the cores that were wanted above which what other programs took of them disturbs a measurement."""
-
-TICKS_A_SECOND = 100
-"""Unit in which Linux tells every program how long its cores were busy (``USER_HZ``)."""
-
-LEAST_TICKS = 2
-"""Ticks below which a difference of the system's count and the process's own clock is rounding."""
+"""Share of a measured time that the process's threads may have waited for a core."""
 
 _PROCESSOR_TIMES = Path("/proc/stat")
+_THREADS = Path("/proc/self/task")
+_MOST_BYTES = 100
 
 
-def cores_in_use(seconds: float = 0.3) -> float:
+class Waited(Protocol):
+    """Tells for how long, so far, the threads of this process were ready to run and had no core."""
+
+    def __call__(self) -> float:
+        """Seconds, all threads together."""
+
+
+@contextmanager
+def waiting() -> Iterator[Waited]:
+    """How long the threads that there are now wait for a core, as Linux accounts for it; 0 where it does not tell.
+
+    Every core that another program has while a thread wants it counts, to the nanosecond, also after a thread slept
+    between two steps; what a hypervisor takes does not.
+
+    Source: Linux, Documentation/scheduler/sched-stats.rst, ``/proc/<pid>/schedstat``: the second figure.
+    """
+    files = _opened()
+    try:
+        yield lambda: sum(map(_run_delay, files))
+    finally:
+        for file in files:
+            os.close(file)
+
+
+def is_disturbed(waited: float, seconds: float) -> bool:
+    """Whether a time was stretched: all threads of a step wait for the one that has no core."""
+    return waited > DISTURBED_SHARE * seconds
+
+
+def cores_in_use(seconds: float = 1.0) -> float:
     """Cores that are busy while this process sleeps: by the system's own count, else by its load average."""
     before = _ticks()
     if before is None:
@@ -32,39 +60,23 @@ def cores_in_use(seconds: float = 0.3) -> float:
     return busy / whole * (os.cpu_count() or 1) if whole else 0.0
 
 
-class Watch:
-    """Watches, from when it is made, whether other programs take cores that this process wants.
+def _opened() -> list[int]:
+    """The accounts of the process's threads, open, so that reading one takes microseconds."""
+    files = []
+    for thread in sorted(_THREADS.glob("*/schedstat")):
+        try:
+            files.append(os.open(thread, os.O_RDONLY))
+        except OSError:
+            continue
+    return files
 
-    missing = (busy − own) − (cores − threads)·t,   disturbed: missing > 5 % of threads·t
 
-    busy is what all cores together were, own what this process had of it, and cores − threads are there for others.
-    Where the system does not tell, nothing is taken to be disturbed.
-
-    Args:
-        threads: cores that this process wants.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self._ticks = _ticks()
-        self._own = time.process_time()
-        self._start = time.perf_counter()
-
-    @property
-    def missing(self) -> float:
-        """Seconds of cores that were wanted and that other programs had, so far."""
-        after = _ticks()
-        if self._ticks is None or after is None:
-            return 0.0
-        busy = (after[0] - self._ticks[0]) / TICKS_A_SECOND
-        spare = max((os.cpu_count() or 1) - self.threads, 0) * (time.perf_counter() - self._start)
-        return max(busy - (time.process_time() - self._own) - spare, 0.0)
-
-    @property
-    def disturbed(self) -> bool:
-        """Whether other programs took more than a small share of the cores that were wanted, so far."""
-        wanted = self.threads * (time.perf_counter() - self._start)
-        return self.missing > max(DISTURBED_SHARE * wanted, LEAST_TICKS / TICKS_A_SECOND)
+def _run_delay(file: int) -> float:
+    """Seconds that a thread has waited for a core since it began; 0 once it has ended."""
+    try:
+        return 1e-9 * int(os.pread(file, _MOST_BYTES, 0).split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _ticks() -> tuple[int, int] | None:

@@ -7,35 +7,35 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from calibrate.device import Device
-from calibrate.other_programs import Watch
+from calibrate.other_programs import is_disturbed, waiting
 from calibrate.repeats import LEAST_UNMARKED, Timing, mark
 
 LEAST_REPEATS, MOST_REPEATS = 3, 15
 
 PATIENCE = 3.0
-"""Times the usual seconds that are spent at most to have `LEAST_REPEATS` that no other program disturbed."""
+"""Times the usual seconds that are spent at most to have enough repeats that no other program disturbed."""
 
 Timed = tuple[float, bool]
-"""Seconds, and whether other programs took part of them."""
+"""Seconds, and whether other programs stretched them."""
 
 
 def timed(work: Callable[[], Any], device: Device) -> Timed:
     """Seconds of a phase, synchronised, by the device's clock (on a GPU by the wall, launching included)."""
     now = time.thread_time if device.clock == "cpu" else time.perf_counter
-    device.synchronise()
-    watch = Watch(device.threads)
-    start = now()
-    work()
-    device.synchronise()
-    seconds = now() - start
-    return seconds, device.clock == "wall" and watch.disturbed
+    with waiting() as waited:
+        device.synchronise()
+        before, start = waited(), now()
+        work()
+        device.synchronise()
+        seconds = now() - start
+        return seconds, device.clock == "wall" and is_disturbed(waited() - before, seconds)
 
 
 def repeated(once: Callable[[], Sequence[Timed]], budget: float) -> list[Timing]:
     """What the repeats of phases that follow one another say, a timing for each.
 
     Other programs stretch every step that all threads wait for: a repeat that they disturbed is marked, and where they
-    leave fewer than `LEAST_REPEATS` alone, it goes on for up to `PATIENCE` times as long.
+    leave fewer than three alone, it goes on for up to `PATIENCE` times as long.
 
     Args:
         once: runs all phases once.

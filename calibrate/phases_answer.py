@@ -71,10 +71,11 @@ def phases_answer(request: PhasesRequest) -> Answer[PhasesResult]:
         UsageError: it does not fit, or a number of layers that it does not have.
     """
     require_torch("capplan calibrate phases")
-    from calibrate.device import open_device, provenance
+    from calibrate.device import check_modes, open_device, provenance
     from calibrate.phases import expected_peak
 
     device = open_device(request.device, threads=request.threads, clock=request.clock)
+    check_modes(device, [request.mode])
     found = resolve_model(request.model, models_dirs=request.models_dirs)
     spec = fitted(found.spec, request, device)
     phases = _run(found, spec, request, device)

@@ -147,7 +147,7 @@ def _queue(
     """Where the group of a case waits for its turn."""
     if case.key.get("backend") in COMPILED:
         return compiled
-    return first if _in_stacks(case, device) else later
+    return first if in_stacks(case, device) else later
 
 
 def _warm(groups: Sequence[Sequence[Planned]]) -> list[Planned]:
@@ -188,7 +188,7 @@ def _groups(kernel: Kernel, device: Device, hardware: RatedHardware, most_second
     return list(found.values())
 
 
-def _in_stacks(case: Case, device: Device) -> bool:
+def in_stacks(case: Case, device: Device) -> bool:
     """Whether the stacks run this kernel, so that a profile cannot do without it."""
     if case.kernel in ("prefill_attention", "decode_attention"):
         own = PREFILL_BACKEND if case.kernel == "prefill_attention" else DECODE_BACKEND[device.kind]

@@ -11,7 +11,8 @@ from typing import Any
 from calibrate.device import Device, provenance
 from calibrate.hardware import described_device, rated
 from calibrate.measure import measure, sample_identity
-from calibrate.plan import Planned, make_plan, probes
+from calibrate.plan import NOMINAL, Planned, in_stacks, make_plan, probes
+from calibrate.sample_groups import LEAST_POINTS
 from calibrate.samples import Recorder, Recording, Sample, recording
 
 REPEATED_SECONDS = 0.25
@@ -63,7 +64,8 @@ def run_kernels(
         report: told before each case.
 
     Raises:
-        UsageError: the file is there and `resume` is not given, or was measured on something else.
+        UsageError: the file is there and `resume` is not given, or was measured on something else. How long it was
+            measured may differ: it goes on for longer.
         InvalidFileError: the file cannot be written.
     """
     facts, settings = provenance(device), {"minutes": minutes, "points": points, "seed": seed}
@@ -110,6 +112,19 @@ def plan_for(recorder: Recorder, device: Device, facts: Mapping[str, str], minut
     hardware = rated(described_device(Recording(facts, tuple(found))))
     most_seconds = max(60 * minutes / CALLS_IN_BUDGET, LEAST_CALL_SECONDS)
     yield from make_plan(device, hardware, most_seconds=most_seconds)
+
+
+def cases_for_a_profile(device: Device) -> int:
+    """Cases after which every kernel that models run has points enough for a fit."""
+    left: dict[str, int] = {}
+    places: dict[str, int] = {}
+    planned = make_plan(device, NOMINAL[device.kind], most_seconds=LEAST_CALL_SECONDS)
+    for place, one in enumerate(planned, 1):
+        name = f"{one.kernel.name} {sorted(one.case.key.items())}"
+        if in_stacks(one.case, device) and not one.held_out and left.setdefault(name, LEAST_POINTS) > 0:
+            left[name] -= 1
+            places[name] = place
+    return max(places.values())
 
 
 def failures(samples: Sequence[Sample]) -> list[str]:

@@ -18,6 +18,9 @@ from capplan.errors import InvalidFileError, NotFoundError, UsageError
 
 SCHEMA = 1
 
+EXTENT = ("minutes", "points")
+"""Settings that say how long a run goes on: one that is resumed may go on for longer."""
+
 SampleKind = Literal["kernel", "phase", "collective"]
 
 
@@ -194,7 +197,7 @@ def _differences(
     found: Recording, provenance: Mapping[str, str], settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     for before, now in ((found.provenance, dict(provenance)), (found.settings, json.loads(json.dumps(dict(settings))))):
-        for name in sorted({*before, *now}):
+        for name in sorted({*before, *now} - set(EXTENT)):
             if before.get(name) != now.get(name):
                 yield name, before.get(name), now.get(name)
 

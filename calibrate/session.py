@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from calibrate.closed_loop import FindModel, catalog_model, closed_loop
 from calibrate.device_text import device_yaml
-from calibrate.files import Files, files_for, write_whole
+from calibrate.files import Files, check_writable, files_for, write_whole
+from calibrate.fit import FitError
 from calibrate.hardware import catalog_entry, last_day
 from calibrate.kept import with_what_was_there
 from calibrate.profile_fit import FittedProfile, fit_profile, with_times
@@ -103,7 +104,7 @@ def calibrate_device(request: RunRequest, say: Say = lambda share, doing: None) 
     """
     require_torch()
     require_scipy()
-    from calibrate.device import open_device, provenance
+    from calibrate.device import check_modes, open_device, provenance
     from calibrate.run import Progress, run_kernels
 
     device = open_device(request.device, threads=request.threads, clock=request.clock)
@@ -111,6 +112,9 @@ def calibrate_device(request: RunRequest, say: Say = lambda share, doing: None) 
     files = files_for(request.out, request.samples, known.name if known else device.slug)
     if request.resume and request.clock == "auto":
         device = as_before(device, files.samples, request.threads)
+    check_modes(device, request.modes)
+    check_writable(files.profile)
+    specs = check_specs(device, request.check_models, request.models_dirs, "--check-model") if request.check else []
     if device.note:
         say(0.0, device.note)
 
@@ -126,9 +130,8 @@ def calibrate_device(request: RunRequest, say: Say = lambda share, doing: None) 
         seed=request.seed,
         report=tell,
     )
-    specs = check_specs(device, request.check_models, request.models_dirs) if request.check else []
     say(1.0, "fitting")
-    fitted = fit_profile(found)
+    fitted = _first_fit(found, device, files)
     if request.check:
         found = _with_own_stacks(files, device, found, request.modes, say)
         fitted = with_times(fitted, found)
@@ -136,6 +139,25 @@ def calibrate_device(request: RunRequest, say: Say = lambda share, doing: None) 
     fitted = with_loop(fitted, found, finder(specs, request.models_dirs))
     outcome = write_outcome(fitted, found, files, skipped)
     return replace(outcome, notes=(device.note,) if device.note else ())
+
+
+def _first_fit(found: Recording, device: Device, files: Files) -> FittedProfile:
+    """The profile of what was measured.
+
+    Raises:
+        FitError: it is too little; the message says how much is needed, and the hint how to go on.
+    """
+    from calibrate.run import cases_for_a_profile
+
+    try:
+        return fit_profile(found)
+    except (FitError, InvalidFileError) as error:
+        count = sum(sample.kind == "kernel" for sample in found.samples)
+        raise FitError(
+            f"{count} cases were measured, and a profile takes about {cases_for_a_profile(device)}: {error.message}",
+            where="--minutes",
+            hint=f"--resume with a longer --minutes (2 are enough on most devices) goes on: {files.samples} is kept",
+        ) from None
 
 
 def as_before(device: Device, samples: Path, threads: int | None) -> Device:
@@ -152,12 +174,17 @@ def as_before(device: Device, samples: Path, threads: int | None) -> Device:
     return open_device("cpu", threads=threads or before, clock=facts.get("clock", "wall"))
 
 
-def check_specs(device: Device, names: Sequence[str], models_dirs: Sequence[Path]) -> list[ModelSpec]:
-    """The models that a profile is checked with: those named, or the usual ones of the device."""
+def check_specs(
+    device: Device, names: Sequence[str], models_dirs: Sequence[Path], flag: str = "--model"
+) -> list[ModelSpec]:
+    """The models that a profile is checked with: those that a flag names, or the usual ones of the device."""
     from calibrate.check import MODELS
 
     wanted = names or MODELS[device.kind]
-    return [resolve_model(name, models_dirs=models_dirs).spec for name in wanted]
+    try:
+        return [resolve_model(name, models_dirs=models_dirs).spec for name in wanted]
+    except NotFoundError as error:
+        raise NotFoundError(error.message, where=flag, hint=error.hint) from None
 
 
 def finder(specs: Sequence[ModelSpec], models_dirs: Sequence[Path]) -> FindModel:
@@ -292,12 +319,13 @@ def check_profile(
         UsageError: this is another device than the profile's.
     """
     require_torch("capplan calibrate check")
-    from calibrate.device import open_device
+    from calibrate.device import check_modes, open_device
 
     profile = load_profile(str(path))
     files = files_for(path, None, profile.name)
     before = read_samples(files.samples)
     device = open_device(device_name, threads=threads, clock=clock)
+    check_modes(device, modes)
     if clock == "auto":
         device = as_before(device, files.samples, threads)
     gpu = gpu_of(profile, files)

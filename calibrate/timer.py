@@ -10,11 +10,15 @@ from typing import Any
 import torch
 
 from calibrate.device import Device
-from calibrate.repeats import Timing, mark
+from calibrate.other_programs import is_disturbed, waiting
+from calibrate.repeats import LEAST_UNMARKED, Timing, mark
 
 LEAST_REPEATS, MOST_REPEATS = 7, 60
 LEAST_LONG_REPEATS, LONG_SECONDS = 3, 0.1
 """Calls of a tenth of a second and more are steady enough to be repeated three times."""
+
+PATIENCE = 3
+"""Times the usual number of repeats that are taken at most until three were not disturbed by other programs."""
 
 WARM_UP_SECONDS, MOST_WARM_UPS = 0.02, 200
 
@@ -42,14 +46,20 @@ def time_call(run: Callable[[int], Any], device: Device, *, sets: int = 1, budge
     repeats = round(min(max(budget / (first * together), least), MOST_REPEATS))
     taken: list[float] = []
     disturbed: list[int] = []
-    place = 0
-    for number in range(repeats):
-        seconds, pushed = _one_repeat(run, device, [(place + index) % sets for index in range(together)])
-        place += together
-        taken.append(seconds / together)
-        if pushed:
-            disturbed.append(number)
+    with waiting() as waited:
+        while len(taken) < repeats or _goes_on(len(taken), len(disturbed), repeats):
+            place = len(taken) * together
+            before = waited()
+            seconds = _one_repeat(run, device, [(place + index) % sets for index in range(together)])
+            if device.clock == "wall" and is_disturbed(waited() - before, seconds):
+                disturbed.append(len(taken))
+            taken.append(seconds / together)
     return mark(taken, disturbed)
+
+
+def _goes_on(taken: int, disturbed: int, repeats: int) -> bool:
+    """Whether other programs have left too few repeats in peace, and patience is not at its end."""
+    return taken - disturbed < LEAST_UNMARKED and taken < PATIENCE * repeats
 
 
 def _warm_up(run: Callable[[int], Any], device: Device, sets: int) -> float:
@@ -67,21 +77,16 @@ def _warm_up(run: Callable[[int], Any], device: Device, sets: int) -> float:
     return max((time.perf_counter() - start) / count, 1e-8)
 
 
-def _one_repeat(run: Callable[[int], Any], device: Device, places: Sequence[int]) -> tuple[float, bool]:
-    """(seconds of one run after the other, whether the system took the processor away)."""
+def _one_repeat(run: Callable[[int], Any], device: Device, places: Sequence[int]) -> float:
+    """Seconds of runs one after the other."""
     if device.clock == "events":
-        return _by_events(run, device, places), False
-    if device.clock == "cpu":
-        start = time.thread_time()
-        for place in places:
-            run(place)
-        return time.thread_time() - start, False
-    before = _times_pushed_aside()
-    start = time.perf_counter()
+        return _by_events(run, device, places)
+    now = time.thread_time if device.clock == "cpu" else time.perf_counter
+    start = now()
     for place in places:
         run(place)
     device.synchronise()
-    return time.perf_counter() - start, _times_pushed_aside() > before
+    return now() - start
 
 
 def _by_events(run: Callable[[int], Any], device: Device, places: Sequence[int]) -> float:
@@ -95,12 +100,3 @@ def _by_events(run: Callable[[int], Any], device: Device, places: Sequence[int])
     end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e-3
-
-
-def _times_pushed_aside() -> int:
-    """How often the system took the processor away from this process before its time was up."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

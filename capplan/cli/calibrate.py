@@ -51,6 +51,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+LEAST_SECONDS = 1.0
+"""For measuring kernels: a reading of the memory alone takes longer."""
+
 MODES = ("eager", "graphs", "compile")
 
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
@@ -87,7 +90,7 @@ def run_command(
 
     request = RunRequest(
         device=device,
-        minutes=parse_seconds(minutes, "--minutes", unit="min") / 60,
+        minutes=_minutes(minutes),
         points=parse_integer(points, "--points", least=1) if points else None,
         out=out,
         samples=samples,
@@ -299,6 +302,17 @@ def import_kernels_command(
     from calibrate.answers import import_kernels_answer
 
     return import_kernels_answer(tables, gpu, out)
+
+
+def _minutes(text: str) -> float:
+    """Minutes of a time whose bare numbers are minutes."""
+    try:
+        seconds = parse_seconds(text, "--minutes", unit="min", positive=False)
+    except UsageError as error:
+        raise UsageError(error.message, where="--minutes", hint="2, 0.5 or 90s") from None
+    if seconds < LEAST_SECONDS:
+        raise UsageError(f"{text[:20]!r} is too short a time: at least 1s", where="--minutes", hint="2, 0.5 or 90s")
+    return seconds / 60
 
 
 def _threads(text: str | None) -> int | None:

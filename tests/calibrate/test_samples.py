@@ -17,7 +17,7 @@ from calibrate.samples import Sample, read_samples, recording
 from capplan.errors import InvalidFileError, NotFoundError, UsageError
 
 FACTS = {"device": "x", "torch": "2.0"}
-SETTINGS: dict[str, Any] = {"minutes": 1.0, "points": None}
+SETTINGS: dict[str, Any] = {"minutes": 1.0, "points": None, "seed": 0}
 
 
 def sample(number: int = 0) -> Sample:
@@ -78,7 +78,7 @@ def test_an_existing_file_is_not_overwritten_unasked(tmp_path: Path) -> None:
     ("facts", "settings", "said"),
     [
         ({**FACTS, "torch": "3.0"}, SETTINGS, "torch 2.0, and this is 3.0"),
-        (FACTS, {**SETTINGS, "minutes": 2.0}, "minutes 1.0, and this is 2.0"),
+        (FACTS, {**SETTINGS, "seed": 1}, "seed 0, and this is 1"),
     ],
 )
 def test_another_device_or_setting_is_not_mixed_in(tmp_path: Path, facts: Any, settings: Any, said: str) -> None:
@@ -86,6 +86,14 @@ def test_another_device_or_setting_is_not_mixed_in(tmp_path: Path, facts: Any, s
     write(path, 1)
     with pytest.raises(UsageError, match=said), recording(path, facts, settings, resume=True):
         pass
+
+
+def test_a_run_may_be_resumed_for_longer(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    write(path, 1, 2)
+    with recording(path, FACTS, {**SETTINGS, "minutes": 5.0, "points": 9}, resume=True) as recorder:
+        assert len(recorder.samples) == 2
+    assert read_samples(path).settings == SETTINGS
 
 
 def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:

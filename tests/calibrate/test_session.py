@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from calibrate import check, plan, run, step_terms  # noqa: E402
 from calibrate.device import open_device  # noqa: E402
+from calibrate.fit import FitError  # noqa: E402
 from calibrate.hardware import described_device, rated  # noqa: E402
 from calibrate.kernels import KERNELS, sizes  # noqa: E402
 from calibrate.kernels.kernel import Case  # noqa: E402
@@ -26,7 +28,7 @@ from calibrate.session import RunRequest, calibrate_device, check_profile, fit_f
 from capplan.describe.gpu_catalog import read_gpu  # noqa: E402
 from capplan.describe.model import Attention, Block, Dense, Embedding, ModelSpec  # noqa: E402
 from capplan.describe.profile import read_profile  # noqa: E402
-from capplan.errors import UsageError  # noqa: E402
+from capplan.errors import InvalidFileError, NotFoundError, UsageError  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 from samples_made import HARDWARE  # noqa: E402
@@ -120,6 +122,37 @@ def _check_again(out: Path, models: Path) -> None:
     samples.write_text(text)
     with pytest.raises(UsageError, match=r"torch 1\.0"):
         check_profile(out, device_name="cpu", models=("tiny",), models_dirs=(models,))
+
+
+def test_too_little_time_says_how_much_it_takes_and_can_be_made_longer(small: None, tmp_path: Path) -> None:
+    request = RunRequest(device="cpu", points=5, out=tmp_path / "here.yaml", check=False, minutes=30.0)
+    with pytest.raises(FitError) as error:
+        calibrate_device(request)
+    needed = int(re.search(r"5 cases were measured, and a profile takes about (\d+)", error.value.message)[1])  # type: ignore[index]
+    assert 20 < needed < 200
+    assert "--resume" in error.value.hint
+    assert "here.samples.jsonl is kept" in error.value.hint
+    outcome = calibrate_device(replace(request, points=needed + 6, resume=True))
+    assert len(outcome.recording.samples) == needed + 6
+    assert len(outcome.fitted.groups) >= 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"check_models": ("nosuch",)}, NotFoundError, "nosuch"),
+        ({"modes": ("graphs",)}, UsageError, "CUDA graphs"),
+        ({"out": Path("/proc/none/here.yaml")}, InvalidFileError, "cannot be written"),
+        ({"threads": 4000}, UsageError, "more than the"),
+    ],
+)
+def test_what_cannot_end_well_is_refused_before_anything_is_measured(
+    changes: Any, error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    samples = tmp_path / "here.samples.jsonl"
+    with pytest.raises(error, match=said):
+        calibrate_device(replace(RunRequest(device="cpu", out=tmp_path / "here.yaml", samples=samples), **changes))
+    assert not samples.exists()
 
 
 def test_a_run_that_is_stopped_and_resumed_has_the_same_samples(small: None, tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,33 +111,53 @@ def test_busy_cores_are_counted_from_the_systems_ticks(tmp_path: Path, monkeypat
     assert other_programs.cores_in_use(0.0) == pytest.approx(0.5 * 4)
 
 
-@pytest.mark.parametrize(
-    ("own", "ticks", "cores", "disturbed"),
-    [
-        (1.9, 200, 2, False),  # both cores were this program's, but for the rounding of ticks
-        (1.2, 200, 2, True),  # another program had 0.8 of two seconds of cores
-        (2.0, 700, 8, False),  # another five cores were busy, of six that this program does not want
-        (1.5, 800, 8, True),  # all eight were, and this program had one and a half
-    ],
-)
-def test_others_disturb_what_wants_the_cores_that_they_take(
-    own: float, ticks: int, cores: int, disturbed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts = iter([(0, 0), *[(ticks, cores * 100)] * 4])
-    clock = iter([10.0, *[11.0] * 4])
-    process = iter([5.0, *[5.0 + own] * 4])
-    monkeypatch.setattr(other_programs, "_ticks", lambda: next(counts))
-    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    monkeypatch.setattr("time.process_time", lambda: next(process))
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
-    watch = other_programs.Watch(2)
-    assert watch.disturbed == disturbed
-    assert watch.missing == pytest.approx(max(ticks / 100 - own - (cores - 2), 0.0))
+def test_waiting_is_what_the_system_accounts_for_every_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for thread, text in (("7", "900 2000000 3\n"), ("8", "900 500000000 3\n"), ("9", "odd\n")):
+        (tmp_path / thread).mkdir()
+        (tmp_path / thread / "schedstat").write_text(text)
+    monkeypatch.setattr(other_programs, "_THREADS", tmp_path)
+    with other_programs.waiting() as waited:
+        assert waited() == pytest.approx(0.502)
+        (tmp_path / "8" / "schedstat").write_text("900 700000000 3\n")
+        assert waited() == pytest.approx(0.702)
+    monkeypatch.setattr(other_programs, "_THREADS", tmp_path / "nothing")
+    with other_programs.waiting() as waited:
+        assert waited() == 0
 
 
-def test_where_the_system_does_not_tell_nothing_is_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_programs, "_PROCESSOR_TIMES", tmp_path / "nothing")
-    assert not other_programs.Watch(2).disturbed
+@pytest.mark.skipif(not Path("/proc/self/schedstat").is_file(), reason="the system keeps no account of waiting")
+def test_threads_that_are_more_than_the_cores_wait_for_them() -> None:
+    """Two processes on one core have half of it each, and wait for the other half."""
+    core = min(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    rival = subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]
+    )
+    try:
+        os.sched_setaffinity(0, {core})
+        time.sleep(0.3)
+        with other_programs.waiting() as waited:
+            start, before_waiting, own = time.perf_counter(), waited(), time.thread_time()
+            while time.perf_counter() - start < 0.5:
+                pass
+            seconds, share = time.perf_counter() - start, waited() - before_waiting
+            assert share == pytest.approx(seconds - (time.thread_time() - own), abs=0.1 * seconds)
+            assert other_programs.is_disturbed(share, seconds)
+    finally:
+        rival.kill()
+        rival.wait()
+        os.sched_setaffinity(0, before)
+
+
+def test_disturbed_calls_are_repeated_until_three_were_left_in_peace(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter(range(10_000))
+    monkeypatch.setattr(timer, "waiting", lambda: nullcontext(lambda: float(next(waits))))
+    device = open_device("cpu", clock="wall")
+    found = timer.time_call(lambda index: None, device, budget=0.0)
+    assert len(found.repeats) == timer.PATIENCE * timer.LEAST_REPEATS
+    assert set(found.marked) == set(range(len(found.repeats)))
+    monkeypatch.setattr(timer, "waiting", lambda: nullcontext(lambda: 0.0))
+    assert len(timer.time_call(lambda index: None, device, budget=0.0).repeats) == timer.LEAST_REPEATS
 
 
 @pytest.mark.parametrize(
