@@ -20,11 +20,12 @@ from statistics import median
 
 from calibrate.serving_fit import OWN, SHARED, MeasuredLoad, Times, fit, left_out, predict
 from calibrate.serving_intervals import coverage, with_intervals
+from capplan.describe.engine_times import EngineTimes
 from capplan.describe.model_file import write_text
 from capplan.serving.measured_server import MeasuredServer, server_replica, server_workload
 from capplan.serving.probe import Probe, levels
 from capplan.serving.replica import EngineSettings
-from capplan.serving.steady_state import OperatingPoint, load_of
+from capplan.serving.steady_state import OperatingPoint, load_of, prefill_seconds
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "benchmarks" / "data" / "silicon_dev.csv"
@@ -100,15 +101,20 @@ def errors(pairs: Sequence[tuple[float, float]]) -> str:
     return f"{len(parts)} | {mape:.1%} | {median(parts):.1%} | {parts[int(0.9 * (len(parts) - 1))]:.1%} | {bias:.2f}"
 
 
+def usual(row: MeasuredLoad) -> bool:
+    """Whether a row neither queued nor stalled, in a collection of the usual protocol."""
+    return row.steady and row.typical
+
+
 def lines_for(name: str, loads: Sequence[MeasuredLoad], points: Sequence[OperatingPoint]) -> list[str]:
     """One row for TPOT, one for TTFT of steady rows, one for those of the usual protocol."""
     rows = list(zip(loads, points, strict=True))
     steady = [(point.ttft, row.ttft) for row, point in rows if row.steady]
-    usual = [(point.ttft, row.ttft) for row, point in rows if row.steady and row.typical]
+    typical = [(point.ttft, row.ttft) for row, point in rows if usual(row)]
     return [
         f"| {name} | TPOT | {errors([(point.tpot, row.tpot) for row, point in rows])} |",
         f"| {name} | TTFT, steady rows | {errors(steady)} |",
-        f"| {name} | TTFT, of them the usual protocol | {errors(usual)} |",
+        f"| {name} | TTFT, of them the usual protocol | {errors(typical)} |",
     ]
 
 
@@ -159,6 +165,49 @@ def group_table(
         ttft = errors([(point.ttft, load.ttft) for load, point in members if load.steady])
         lines.append(f"| {name} | {tpot} | {ttft} |")
     return lines
+
+
+def ttft_terms(row: MeasuredLoad, point: OperatingPoint, times: EngineTimes) -> dict[str, float]:
+    """The seconds that TTFT is made of."""
+    load, tpot = row.load, point.tpot
+    first = 1 / load.workload.waves if load.workload.waves else 0.0
+    waiting = load.wait * tpot
+    prefill = prefill_seconds(load, load.shared, times)
+    kernels = load.shared.seconds(times) >= times.prompt_host(load.shared.steps * load.depth, load.shared.launches)
+    return {
+        "front end": times.first_token + times.per_input_token * load.workload.isl,
+        "delivery, in decode steps": times.first_token_steps * tpot,
+        "until the scheduler looks": (1 - first) * waiting,
+        "the first wave's share": first * point.terms.first_wave,
+        f"its own prefill, bound by {'kernels' if kernels else 'the host'}": (1 - first) * prefill,
+        "other prefills and decode steps before it": (1 - first) * (point.terms.later - waiting - prefill),
+    }
+
+
+def tpot_terms(row: MeasuredLoad, point: OperatingPoint, times: EngineTimes) -> dict[str, float]:
+    """The seconds that TPOT is made of."""
+    decode = row.load.decode
+    return {
+        "bodies of kernels": times.body_share(prompts=False) * decode.bodies,
+        "launches of kernels": decode.launches,
+        "prefills of others": point.tpot - point.terms.decode_step,
+        "scheduling and sampling": times.per_sequence * decode.sequences,
+    }
+
+
+def term_table(
+    rows: Sequence[tuple[MeasuredLoad, OperatingPoint]],
+    times: Times,
+    figure: str,
+    terms: Callable[[MeasuredLoad, OperatingPoint, EngineTimes], dict[str, float]],
+) -> list[str]:
+    """Errors of the rows that each term is the largest of."""
+    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row, point in rows:
+        found = terms(row, point, times[row.engine])
+        largest = max(found, key=lambda name: found[name])
+        groups[largest].append((getattr(point, figure), getattr(row, figure)))
+    return [f"| {figure.upper()} | {name} | {errors(pairs)} |" for name, pairs in sorted(groups.items())]
 
 
 def constants_yaml(times: Times) -> str:
@@ -239,6 +288,15 @@ def main() -> None:
         "They are scored, and not fitted to TTFT; the interval counts them, so that TensorRT-LLM's is wide. Left-out rows",
         "are predicted with typical values of the constants as a prior, which come from an earlier fit to such rows; with",
         "values that no fit has seen, the error of TTFT on models left out is about two points higher.",
+        "",
+        "## By the largest term of a row, all rows fitted on",
+        "",
+        "Which part of the prediction the errors lie in: the usual protocol's rows by what most of the figure consists of.",
+        "",
+        "| figure | largest term | n | MAPE | median | p90 | median predicted/measured |",
+        "|---|---|--:|--:|--:|--:|--:|",
+        *term_table(list(zip(loads, seen, strict=True)), times, "tpot", tpot_terms),
+        *term_table([pair for pair in zip(loads, seen, strict=True) if usual(pair[0])], times, "ttft", ttft_terms),
         "",
         "## By model, GPU and engine, the model left out of the fit",
         "",
