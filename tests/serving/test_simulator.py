@@ -44,6 +44,19 @@ def test_a_long_prompt_is_computed_in_chunks_and_slows_the_others() -> None:
     assert max(expanded(chunked)) < whole.log.ttft[0]
 
 
+def test_a_slow_host_delays_a_prompt_and_not_the_tokens_of_others() -> None:
+    """Steps of 1 s, a host that takes 5 s over a prompt: whoever is alone waits for it, whoever joins waits alone."""
+    clock = ConstantClock()
+    clock.prompt_host = 5.0
+    alone = run(at_once((10, 3)), clock)
+    assert (list(alone.log.ttft), list(alone.log.e2e)) == ([5.0], [7.0])
+    both = run(OpenLoop([Request(0.0, 10, 20), Request(5.5, 30, 8)], 2), clock)
+    assert by_prompt(both, "ttft") == {10: 5.0, 30: pytest.approx(0.5 + 5.0)}
+    assert by_prompt(both, "e2e") == {10: 24.0, 30: pytest.approx(0.5 + 8.0)}
+    gaps = expanded(both)
+    assert gaps == [1.0] * len(gaps)
+
+
 def test_prefill_first_makes_decoding_wait() -> None:
     """A prompt that comes while others decode takes a step of its own, which shows in one gap of each of them."""
     requests = [Request(0.0, 10, 6), Request(0.0, 10, 6), Request(2.5, 10, 2)]
