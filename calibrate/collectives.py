@@ -9,6 +9,7 @@ every rank can make again, add up to in float64.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ from calibrate.kernels.kernel import error_of, some_of
 from calibrate.random_numbers import random_normal
 from calibrate.repeats import Timing, mark
 from calibrate.samples import Recorder, Sample, recording
-from capplan.errors import CapplanError
+from capplan.errors import CapplanError, UsageError
 
 SIZES = tuple(1 << power for power in range(10, 27, 2))
 """Bytes of the whole vector: 1 KiB to 64 MiB."""
@@ -36,6 +37,10 @@ REPEATS = 9
 TOLERANCE = 1e-4
 
 Tensor = Any
+
+_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+"""Their names since torch 2.13, and before."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def all_gather(group: Group, count: int) -> Exchange:
     whole = torch.full((part * group.ranks,), torch.nan, device=group.device.torch_name)
 
     def run() -> Tensor:
-        dist.all_gather_into_tensor(whole, own)
+        _gather(whole, own)
         return whole
 
     def expected(start: int, end: int) -> Tensor:
@@ -112,7 +117,7 @@ def reduce_scatter(group: Group, count: int) -> Exchange:
     mine = torch.full((part,), torch.nan, device=group.device.torch_name)
 
     def run() -> Tensor:
-        dist.reduce_scatter_tensor(mine, own)
+        _reduce_scatter(mine, own)
         return mine
 
     def expected(start: int, end: int) -> Tensor:
@@ -220,15 +225,30 @@ def run(group: Group, recorder: Recorder | None, sizes: Sequence[int], names: Se
     return found
 
 
+def check_started_by_torchrun() -> None:
+    """Return if there are other processes to exchange with.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        raise UsageError(
+            "collectives are measured between two processes or more, and this is the only one",
+            where="calibrate.collectives",
+            hint="torchrun --nproc-per-node 2 -m calibrate.collectives --samples collectives.jsonl",
+        )
+
+
 @contextmanager
 def joined(backend: str, device_name: str) -> Iterator[Group]:
     """This process in torchrun's group, which is left at the end."""
-    import os
-
+    check_started_by_torchrun()
     local = int(os.environ.get("LOCAL_RANK", "0"))
     library = backend if backend != "auto" else ("nccl" if torch.cuda.is_available() else "gloo")
     wanted = device_name if device_name != "auto" else (f"cuda:{local}" if library == "nccl" else "cpu")
     device = open_device(wanted, threads=1 if wanted == "cpu" else None)
+    if library == "nccl" and device.kind == "cpu":
+        raise UsageError("NCCL exchanges between GPUs", where="--backend", hint="--backend gloo")
     dist.init_process_group(library)
     try:
         yield Group(dist.get_rank(), dist.get_world_size(), device, library)
@@ -247,6 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--collective", action="append", choices=tuple(COLLECTIVES), help="one of them [all]")
     given = parser.parse_args(arguments)
     try:
+        if given.most_bytes < SIZES[0]:
+            raise UsageError(f"the smallest message has {SIZES[0]} bytes", where="--most-bytes", hint="such as 1048576")
         with joined(given.backend, given.device) as group:
             return _measured(group, given)
     except CapplanError as error:

@@ -24,6 +24,7 @@ from calibrate.samples import Sample
 from calibrate.stack.model import Model, cache_bytes, gumbel_noise
 from calibrate.stack.weights import Weights
 from capplan.describe.model import ModelSpec
+from capplan.errors import UnsupportedError
 from capplan.memory.activations import Peak, activation_peak
 from capplan.memory.recurrent_state import CONVOLUTION_DTYPE
 from capplan.memory.sequence_memory import Lengths, SequenceMemory, sequence_memory
@@ -177,13 +178,26 @@ def _fixed_steps(
     def decode() -> None:
         step(first, caches, load.mean_context - 1, noise)
 
-    one_prefill, one_decode = (captured(prefill), captured(decode)) if mode == "graphs" else (prefill, decode)
+    one_prefill, one_decode = _captured(model.spec, prefill, decode) if mode == "graphs" else (prefill, decode)
 
     def decode_all() -> None:
         for _ in range(load.new - 1):
             one_decode()
 
     return _Steps(one_prefill, decode_all)
+
+
+def _captured(spec: ModelSpec, *phases: Callable[[], None]) -> list[Callable[[], Any]]:
+    """The phases as graphs.
+
+    Raises:
+        UnsupportedError: something of the model cannot be captured; the driver says what.
+    """
+    try:
+        return [captured(phase) for phase in phases]
+    except RuntimeError as error:
+        reason = str(error).split("\n", 1)[0][:100]
+        raise UnsupportedError(f"{spec.name} cannot be captured as a graph: {reason}", where="--mode") from None
 
 
 def reset(caches: list[Any]) -> None:

@@ -37,6 +37,13 @@ def grouped_product(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
     return torch.cat(parts) if parts else rows.new_empty((0, matrices.shape[1]))
 
 
+def tokens_of_each(chosen: Tensor, experts: int) -> Tensor:
+    """How often each expert was chosen; unlike ``bincount`` it does not make the host wait, which no graph allows."""
+    return torch.zeros(experts, dtype=chosen.dtype, device=chosen.device).scatter_add_(
+        0, chosen, torch.ones_like(chosen)
+    )
+
+
 def mixture(x: Tensor, experts: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     """The weighted sum of the chosen experts' outputs: Σ_k w_k · down_e(silu(gate_e·x) · up_e·x).
 
@@ -49,8 +56,7 @@ def mixture(x: Tensor, experts: Tensor, weights: Tensor, gate_up: Tensor, down: 
     """
     tokens, top_k = experts.shape
     order = experts.reshape(-1).argsort()
-    counts = torch.bincount(experts.reshape(-1), minlength=gate_up.shape[0])
-    ends = counts.cumsum(0).to(torch.int32)
+    ends = tokens_of_each(experts.reshape(-1), gate_up.shape[0]).cumsum(0).to(torch.int32)
     inner = grouped_product(x[order // top_k], gate_up, ends)
     outer = grouped_product(gated_activation(inner), down, ends)
     back = torch.empty_like(outer).index_copy_(0, order, outer)

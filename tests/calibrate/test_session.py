@@ -28,7 +28,7 @@ from calibrate.session import RunRequest, calibrate_device, check_profile, fit_f
 from capplan.describe.gpu_catalog import read_gpu  # noqa: E402
 from capplan.describe.model import Attention, Block, Dense, Embedding, ModelSpec  # noqa: E402
 from capplan.describe.profile import read_profile  # noqa: E402
-from capplan.errors import InvalidFileError, NotFoundError, UsageError  # noqa: E402
+from capplan.errors import InvalidFileError, NotFoundError, UnsupportedError, UsageError  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 from samples_made import HARDWARE  # noqa: E402
@@ -290,6 +290,17 @@ def test_phases_are_measured_as_samples_with_the_bytes_of_real_caches() -> None:
     assert prefill.figures["weight_bytes"] == prefill.figures["weight_bytes"] // 2 * 2
     total = prefill.seconds + 3 * decode.seconds
     assert prefill.figures["output_throughput"] == pytest.approx(2 * 4 / total)
+
+
+def test_a_model_that_cannot_be_captured_is_refused_in_the_drivers_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def captured(body: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setattr("calibrate.phases.captured", captured)
+    with pytest.raises(
+        UnsupportedError, match=r"tiny cannot be captured as a graph: operation not permitted .*capturing$"
+    ):
+        measure_phases(tiny(), Load(1, 8, 2), CPU, mode="graphs", budget=0.0)
 
 
 def test_a_cache_that_is_not_what_capplan_says_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,13 @@ def test_real_tensors_are_what_capplan_counts(name: str, form: str) -> None:
     assert cache_bytes(caches) == expected_cache_bytes(SPECS[name], load, form)
 
 
+def test_experts_are_counted_as_bincount_does() -> None:
+    from calibrate.operations.experts import tokens_of_each
+
+    chosen = torch.randint(0, 7, (40,))
+    assert torch.equal(tokens_of_each(chosen, 9), torch.bincount(chosen, minlength=9))
+
+
 def test_experts_by_grouped_product_and_by_loop_agree() -> None:
     from calibrate.operations.experts import exact_mixture, has_grouped_product, mixture
 
