@@ -11,6 +11,7 @@ from capplan.cost.api_prices import ApiPrice
 from capplan.cost.breakeven import OwnCost, api_price_per_request, break_even
 from capplan.cost.cost import DAYS_PER_MONTH, HOURS_PER_DAY
 from capplan.cost.hire import Hire
+from capplan.describe.catalog import normalise_name
 from capplan.errors import NotFoundError
 from capplan.questions.cost_request import CostRequest
 from capplan.questions.prices import api_prices_of
@@ -99,7 +100,8 @@ def api_break_evens(request: CostRequest, model: str | None, own: OwnServers) ->
         return ()
     prices = api_prices_of(model, request.pricing.on)
     if request.api_provider is not None:
-        chosen = [price for price in prices if price.provider.lower() == request.api_provider.lower()]
+        wanted = normalise_name(request.api_provider)
+        chosen = [price for price in prices if normalise_name(price.provider) == wanted]
         if not chosen:
             sellers = ", ".join(sorted({price.provider for price in prices})[:8])
             raise NotFoundError(
@@ -108,8 +110,7 @@ def api_break_evens(request: CostRequest, model: str | None, own: OwnServers) ->
                 hint=f"it is sold by {sellers}" if sellers else "give --api-input-price and --api-output-price",
             )
         prices = chosen
-    else:
-        prices = _newest([price for price in prices if price.dated] or prices)
+    prices = _newest([price for price in prices if price.dated] or prices)
     rows = [_of(price, own) for price in prices]
     return tuple(sorted(rows, key=lambda row: (row.cost_per_1m_tokens, row.provider)))
 

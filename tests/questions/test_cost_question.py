@@ -6,15 +6,20 @@ import datetime
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
 import capplan
 from capplan.cost.load_profile import parse_load
-from capplan.errors import CapplanError, UsageError
+from capplan.errors import CapplanError, NotFoundError, UsageError
+from capplan.questions.advise import advise
 from capplan.questions.cost import CostResult, serving_cost
 from capplan.questions.cost_request import CostRequest, Pricing
 from capplan.questions.estimate import LoadRequest
+from capplan.questions.plan_request import Folders
+from capplan.questions.sweep import deployments
+from capplan.questions.sweep_request import SweepRequest
 from capplan.report.views.cost import cost_chart
 
 ON = datetime.date(2026, 11, 29)
@@ -149,6 +154,48 @@ def test_apis_are_found_by_the_models_other_names() -> None:
     assert len(rows) > 5
     assert all("70B" in row.model for row in rows)
     assert [row.cost_per_1m_tokens for row in rows] == sorted(row.cost_per_1m_tokens for row in rows)
+
+
+def test_an_api_has_one_price_the_newest_whoever_is_asked_about() -> None:
+    """The table has $0.88 of July 2025 twice and $1.04 of August 2026 under one name of Together's."""
+
+    def asked(provider: str | None) -> list[tuple[str, Decimal, str]]:
+        request = CostRequest(pricing=replace(THREE, on=ON), api_provider=provider)
+        answer = serving_cost("llama3.3-70b", "h100", load=LOAD, request=request, tensor_parallel_size=4)
+        rows = [row for row in answer.result.break_even if row.provider == "Together"]
+        assert provider is None or len(rows) == len(answer.result.break_even)
+        return [(row.model, row.usd_per_1m_output, row.date) for row in rows]
+
+    assert asked("Together") == asked("together") == asked(None)
+    assert [row for row in asked("Together") if "3.3" in row[0]] == [
+        ("Llama-3.3-70B-Instruct", Decimal("1.04"), "2026-08-18")
+    ]
+
+
+def test_prices_of_a_folder_of_ones_own_are_those_that_cost_and_sweep_take(tmp_path: Path) -> None:
+    (tmp_path / "prices").mkdir()
+    (tmp_path / "prices" / "mine.csv").write_text(
+        "provider,gpu,instance,gpus_per_instance,region,pricing_type,usd_per_instance_hour,usd_per_gpu_hour,date,"
+        "date_quality,source,notes\nBasement,h100,rack,8,here,on-demand,4.00,0.50,2026-11-01,exact,own,\n"
+    )
+    own = Pricing(provider="basement", region="here", on=ON)
+    result = serving_cost(
+        "llama3.1-70b-fp8", "h100", load=LOAD, request=CostRequest(pricing=own), tensor_parallel_size=4,
+        hardware_dirs=[tmp_path],
+    ).result  # fmt: skip
+    assert (result.provider, result.instance, result.price_per_gpu_hour) == ("basement", "rack", Decimal("0.5"))
+    request = SweepRequest(
+        model="llama3.1-8b", isl=(512,), osl=(64,), concurrency=(8,), gpus=("h100",), tensor_parallel=(2,),
+        data_parallel=(1,), weight_formats=("checkpoint",), pricing=own, folders=Folders(hardware=(tmp_path,)),
+    )  # fmt: skip
+    assert [deployment.usd_per_hour for deployment in deployments(request).fitting] == [1.0]
+    items = advise(
+        "llama3.1-70b-fp8", "h100", load=LOAD, pricing=replace(own, provider=None, region=None),
+        tensor_parallel_size=4, hardware_dirs=[tmp_path],
+    ).result.items  # fmt: skip
+    assert any("beside $0.50" in item.remark for item in items)
+    with pytest.raises(NotFoundError):
+        deployed(CostRequest(pricing=own))
 
 
 def test_the_rule_of_thumb_stands_beside_an_estimate() -> None:
