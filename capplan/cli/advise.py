@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from capplan.cli.money import Commitment, Day, PricePerGpuHour, Provider, Region, pricing_of
 from capplan.cli.output import answers
 from capplan.cli.setting import of_a_setting
 from capplan.describe.quantities import parse_number, parse_tokens
@@ -34,6 +35,11 @@ def command(
     draft_model: Annotated[
         str | None, typer.Option("--draft-model", help="A model that would draft [MTP layers, or Medusa heads].")
     ] = None,
+    price_per_gpu_hour: PricePerGpuHour = None,
+    provider: Provider = None,
+    commitment: Commitment = "on-demand",
+    region: Region = None,
+    on: Day = None,
 ) -> Answer[AdviseResult]:
     """The checklist of inference optimisation, each item estimated on this deployment and ranked by its gain."""
     load = LoadRequest(
@@ -48,5 +54,6 @@ def command(
         acceptance=parse_number(acceptance, "--acceptance"),
         draft_model=draft_model,
         cached=parse_number(prefix_share, "--prefix-share"),
+        pricing=pricing_of(price_per_gpu_hour, provider, commitment, region, on),
         **setting,
     )

@@ -17,7 +17,8 @@ from math import ceil
 from pathlib import Path
 
 from capplan.cost.price_table import Commitment, Price
-from capplan.cost.prices import best_kept, find_prices, offered_prices, price_warnings
+from capplan.cost.prices import best_kept, check_sellers, find_prices, offered_prices, price_warnings
+from capplan.describe.gpu import GpuSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,9 @@ class HireBook:
         region: None: any.
         on: prices known on that day; None: today.
         hardware_dirs: further folders with a ``prices/`` folder.
+
+    Raises:
+        NotFoundError: the tables know no such provider or region, whatever the device.
     """
 
     def __init__(
@@ -101,6 +105,8 @@ class HireBook:
     ) -> None:
         self._price, self._hardware_dirs = price, hardware_dirs
         self._provider, self._commitment, self._region, self._on = provider, commitment, region, on
+        if price is None:
+            check_sellers(provider, region, hardware_dirs)
         self._found: dict[str, list[Price]] = {}
         self._hires: dict[tuple[str, int, int], list[Hire]] = {}
 
@@ -135,6 +141,15 @@ class HireBook:
             return hire.usd_per_hour(replicas), price.provider if price else "", price.instance if price else ""
 
         return min(self.hires(gpu, gpus_per_replica, same_host), key=rank)
+
+    def under(self, gpu: GpuSpec, gpus_per_replica: int, replicas: int = 1) -> Hire:
+        """The cheapest instances under a device's replicas: on one host as much of a replica as a host holds.
+
+        Raises:
+            NotFoundError: there is no offer.
+        """
+        host = min(gpus_per_replica, gpu.gpus_per_node or 1)
+        return self.cheapest(gpu.name, gpus_per_replica, replicas, host)
 
 
 def cheapest_hire(

@@ -79,15 +79,16 @@ def find_prices(
         hardware_dirs: further folders with a ``prices/`` folder.
 
     Raises:
-        NotFoundError: the catalog has no such GPU.
+        NotFoundError: the catalog has no such GPU, or the tables no such provider or region.
     """
+    check_sellers(provider, region, hardware_dirs)
     day = on or datetime.date.today()
     name = find_entry("hardware", gpu, hardware_dirs).stem if gpu is not None else None
     chosen = [
         price
         for price in load_prices(hardware_dirs)
         if (name is None or name in price.gpus)
-        and (provider is None or price.provider == provider_id(provider) or _same(price.listed_provider, provider))
+        and (provider is None or _sold_by(price, provider))
         and (price.commitment == commitment if commitment else price.commitment != "assumed")
         and (region is None or _same(price.region, region))
         and price.first_day <= day
@@ -95,6 +96,34 @@ def find_prices(
     ]
     current = chosen if history else newest(chosen)
     return sorted(current, key=lambda p: (not p.exact_gpu, p.usd_per_gpu_hour, p.provider, p.instance, p.region))
+
+
+def check_sellers(provider: str | None, region: str | None, hardware_dirs: Sequence[Path] = ()) -> None:
+    """Refuse a provider, and a region, that no price of the tables has.
+
+    Args:
+        provider: its short or listed name; None: any.
+        region: as the provider writes it; None: any.
+        hardware_dirs: further folders with a ``prices/`` folder.
+
+    Raises:
+        NotFoundError: there is none of that name; the hint has the nearest names.
+    """
+    prices = load_prices(hardware_dirs)
+    if provider is not None:
+        known = {price.provider for price in prices}
+        prices = tuple(price for price in prices if _sold_by(price, provider))
+        if not prices:
+            hint = did_you_mean(provider, known) or "`capplan prices list` shows the providers"
+            message = f"there is no provider {provider[:40]!r} in the price tables"
+            raise NotFoundError(message, where="--provider", hint=hint)
+    if region is not None and not any(_same(price.region, region) for price in prices):
+        regions = {price.region for price in prices if price.region}
+        whose = f" of {provider}" if provider else ""
+        near = did_you_mean(region, (name.lower() for name in regions))
+        some = f"such as {', '.join(sorted(regions)[:6])}" if regions else "none is stated: leave --region out"
+        message = f"no price{whose} in the tables is of a region {region[:40]!r}"
+        raise NotFoundError(message, where="--region", hint=near or some)
 
 
 def newest(prices: Iterable[Price]) -> list[Price]:
@@ -222,6 +251,10 @@ def show_prices(name: str, on: datetime.date | None = None, hardware_dirs: Seque
     return PriceSheet(title, tuple(offers), tuple(history))
 
 
+def _sold_by(price: Price, provider: str) -> bool:
+    return price.provider == provider_id(provider) or _same(price.listed_provider, provider)
+
+
 def _same(one: str, other: str) -> bool:
     return normalise_name(one) == normalise_name(other)
 
@@ -278,10 +311,6 @@ def _no_price(
     """The error that names the nearest prices there are."""
     asked = [part for part in (provider and f"at {provider}", commitment, region and f"in {region}") if part]
     message = f"there is no price of {gpu} {' '.join(asked)}"
-    known = {price.provider for price in load_prices(hardware_dirs)}
-    if provider is not None and provider_id(provider) not in known:
-        hint = did_you_mean(provider, known) or "`capplan prices list` shows the providers"
-        return NotFoundError(f"there is no provider {provider!r} in the price tables", where="--provider", hint=hint)
     others = [price for price in find_prices(gpu, on=on, hardware_dirs=hardware_dirs) if price.offered]
     own = sorted({price.commitment for price in others if provider and price.provider == provider_id(provider)})
     if own and commitment not in own:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from capplan.describe.model import ModelSpec
 from capplan.errors import CapplanError, UsageError
 from capplan.questions.advise_items import CHECKLIST
-from capplan.questions.advise_trial import Deployed, Item, Metric, State, Trial
+from capplan.questions.advise_trial import Deployed, Item, Metric, Offers, State, Trial
 from capplan.questions.answer import Answer
 from capplan.questions.cost_request import Pricing
 from capplan.questions.estimate import LoadRequest, estimate_of
@@ -38,7 +38,7 @@ class Advice:
         state: whether it can be done, is done already, or cannot be.
         metric: what it is meant to improve.
         gain: of that metric.
-        change: the flags that make the change; empty where it is in place.
+        change: the flags, or the words, for the change; empty where it is in place.
         throughput_gain: of the output tokens a second (at a rate: of the highest rate that can be served).
         tpot_gain: of the time per output token.
         ttft_gain: of the time to the first token.
@@ -106,19 +106,19 @@ def advise(
         CapplanError: what `capplan.estimate` raises for the deployment as it is.
     """
     if not 0 < cached < 1:
-        raise UsageError(f"a share lies between 0 and 1, not at {cached:g}", where="--prefix-hit-rate")
+        raise UsageError(f"a share lies between 0 and 1, not at {cached:g}", where="--prefix-share")
+    pricing = pricing or Pricing()
+    offers = Offers.of(pricing, tuple(options.get("hardware_dirs", ())))
     setting = resolve_setting(model, gpu, **options)
     answer = estimate_of(setting, load)
-    here = Deployed(
-        model, gpu, load, options, setting, answer.result, acceptance, draft_model, cached, pricing or Pricing()
-    )
+    here = Deployed(model, gpu, load, options, setting, answer.result, acceptance, draft_model, cached, offers)
     found = [_advice(item, here) for item in CHECKLIST]
     rank: dict[State, int] = {"possible": 0, "in place": 1, "not possible": 2}
     items = sorted(found, key=lambda advice: (rank[advice.state], -(advice.gain or 0)))
     now = answer.result
     return Answer(
         command="advise",
-        inputs={**answer.inputs, "acceptance": acceptance, "cached_share": cached},
+        inputs={**answer.inputs, "acceptance": acceptance, "cached_share": cached, **pricing.inputs},
         result=AdviseResult(tuple(items), now.mean_ttft_ms, now.mean_tpot_ms, now.output_throughput),
         assumptions=answer.assumptions,
         warnings=answer.warnings,

@@ -189,7 +189,7 @@ def _larger_gpu(here: Deployed) -> Trial:
         other = resolve_setting(here.model, gpu, **here.options)
         if other.machine.kernels is not None and not other.machine.kernels.carried:
             better = estimate_of(other, here.load).result
-            dearer, prices = _dearer(here, gpu.name)
+            dearer, prices = _dearer(here, gpu)
             remark = f"as many of them as of {present.name}{prices}"
             return Trial("possible", better, here.now, f"--gpu {gpu.name}", remark, dearer=dearer)
     return Trial("not possible", remark="no device with a measured profile has more bandwidth")
@@ -204,13 +204,13 @@ def _larger(gpu: GpuSpec, present: GpuSpec) -> bool:
     )
 
 
-def _dearer(here: Deployed, name: str) -> tuple[float | None, str]:
+def _dearer(here: Deployed, other: GpuSpec) -> tuple[float | None, str]:
     """Dollars an hour of a device for each of the present one's, and both."""
-    gpus = here.setting.gpus
     try:
-        then, now = (here.pricing.hire(gpu, gpus, 1).usd_per_gpu_hour for gpu in (name, here.setting.gpu.name))
-    except NotFoundError:
-        return None, ""
+        hired = here.offers.instead(other, here.setting.gpu, here.setting.gpus)
+    except NotFoundError as error:
+        return None, f"; {error.message}"
+    then, now = (hire.usd_per_gpu_hour for hire in hired)
     return float(then / now), f", {shown_usd(then)} a GPU-hour beside {shown_usd(now)}"
 
 
@@ -229,7 +229,9 @@ def _more_replicas(here: Deployed) -> Trial:
         saturation_rate=2 * one.saturation_rate,
         kv_capacity_tokens=2 * one.kv_capacity_tokens if one.kv_capacity_tokens else None,
     )
-    return Trial("possible", both, here.now, "--replicas 2", "twice the devices, half of the load on each", dearer=2.0)
+    share = f"--concurrency {half.concurrency:g}" if half.concurrency else f"--request-rate {half.request_rate:g}"
+    remark = f"twice the devices; each answers half of the load ({share})"
+    return Trial("possible", both, here.now, "a second replica", remark, dearer=2.0)
 
 
 CHECKLIST: tuple[Item, ...] = (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from capplan.cost.hire import Hire, HireBook
 from capplan.describe.model import ModelSpec
 from capplan.questions.cost_request import Pricing
 from capplan.questions.estimate import EstimateResult, LoadRequest, estimate_of
@@ -16,6 +18,37 @@ if TYPE_CHECKING:
 
 Metric = Literal["throughput", "tpot", "ttft", "memory"]
 State = Literal["possible", "in place", "not possible"]
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What an hour of the present device costs, and of others.
+
+    Args:
+        present: terms under which the present device is hired.
+        others: the same for devices that take its place: a price that was given is the present one's alone.
+    """
+
+    present: HireBook
+    others: HireBook
+
+    @classmethod
+    def of(cls, pricing: Pricing, hardware_dirs: Sequence[Path] = ()) -> Offers:
+        """The offers of some terms.
+
+        Raises:
+            NotFoundError: no such provider or region.
+        """
+        tables = replace(pricing, price_per_gpu_hour=None)
+        return cls(pricing.book(hardware_dirs), tables.book(hardware_dirs))
+
+    def instead(self, other: GpuSpec, present: GpuSpec, gpus: int) -> tuple[Hire, Hire]:
+        """What a replica of so many devices stands on instead, and what it stands on now.
+
+        Raises:
+            NotFoundError: one of them has no price.
+        """
+        return self.others.under(other, gpus), self.present.under(present, gpus)
 
 
 @dataclass(frozen=True)
@@ -32,7 +65,7 @@ class Deployed:
         acceptance: chance that a drafted token is accepted.
         draft_model: what would draft; None: the model's MTP layers, or Medusa heads.
         cached: share of the input that a prefix cache would find.
-        pricing: where GPUs are hired.
+        offers: what devices cost.
     """
 
     model: str | ModelSpec
@@ -44,7 +77,7 @@ class Deployed:
     acceptance: float
     draft_model: str | None
     cached: float
-    pricing: Pricing
+    offers: Offers
 
     def changed(self, model: str | ModelSpec | None = None, gpu: str | None = None, **options: Any) -> EstimateResult:
         """The estimate of a changed deployment under the same load."""

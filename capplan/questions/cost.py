@@ -177,7 +177,7 @@ def serving_cost(
     """
     request = request or CostRequest()
     served, inputs = _served(model, gpu, load, request, options)
-    reckoning = reckoned(served, request)
+    reckoning = reckoned(served, request, options.get("hardware_dirs", ()))
     answer = served.answer
     spec = served.spec or (resolve_model(model).spec if isinstance(model, str) else model)
     own = own_servers(reckoning, load)
@@ -326,15 +326,11 @@ def _assumptions(reckoning: Reckoning) -> list[str]:
 
 
 def _inputs(request: CostRequest) -> dict[str, Any]:
-    pricing = request.pricing
     return {
         "tokens_per_request": request.tokens_per_request,
         "requests_per_day": float(request.requests_per_day) if request.requests_per_day is not None else None,
         "load_profile": [float(rate) for rate in request.load_profile.rates] if request.load_profile else None,
-        "price_per_gpu_hour": pricing.price_per_gpu_hour,
-        "provider": pricing.provider,
-        "commitment": pricing.commitment,
-        "region": pricing.region,
+        **request.pricing.inputs,
         "spare_replicas": request.spare_replicas,
         "electricity_price": request.electricity_price,
     }

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 from capplan.cost.cost import Billing
 from capplan.cost.energy import Power
-from capplan.cost.hire import Hire, cheapest_hire
+from capplan.cost.hire import Hire, HireBook
 from capplan.cost.load_profile import LoadProfile, flat_load
 from capplan.cost.price_table import Commitment
+from capplan.describe.gpu import GpuSpec
 from capplan.errors import UsageError
 
 
@@ -33,7 +37,20 @@ class Pricing:
     region: str | None = None
     on: datetime.date | None = None
 
-    def hire(self, gpu: str | None, gpus: int, replicas: int, same_host: int = 1) -> Hire:
+    def book(self, hardware_dirs: Sequence[Path] = ()) -> HireBook:
+        """The offers of these terms.
+
+        Args:
+            hardware_dirs: further folders with a ``prices/`` folder.
+
+        Raises:
+            NotFoundError: no such provider or region.
+        """
+        return HireBook(
+            self.price_per_gpu_hour, self.provider, self.commitment, self.region, self.on, tuple(hardware_dirs)
+        )
+
+    def hire(self, gpu: GpuSpec | None, gpus: int, replicas: int, hardware_dirs: Sequence[Path] = ()) -> Hire:
         """What `replicas` replicas of so many GPUs stand on.
 
         Raises:
@@ -44,9 +61,17 @@ class Pricing:
             return Hire.at(self.price_per_gpu_hour, gpus)
         if gpu is None:
             raise UsageError("what does a GPU cost?", where="--price-per-gpu-hour", hint="give a price, or --gpu")
-        return cheapest_hire(
-            gpu, gpus, replicas, self.provider, self.commitment, self.region, self.on, same_host=same_host
-        )
+        return self.book(hardware_dirs).under(gpu, gpus, replicas)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The terms for an answer."""
+        return {
+            "price_per_gpu_hour": self.price_per_gpu_hour,
+            "provider": self.provider,
+            "commitment": self.commitment,
+            "region": self.region,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

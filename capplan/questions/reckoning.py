@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 from capplan.cost.amounts import ZERO, Amount
 from capplan.cost.cost import HOURS_PER_DAY, Bill, Billing, daily_bill, replicas_for
@@ -50,8 +52,13 @@ class Reckoning:
         return self.day.per(self.tokens)
 
 
-def reckoned(served: Served, request: CostRequest) -> Reckoning:
+def reckoned(served: Served, request: CostRequest, hardware_dirs: Sequence[Path] = ()) -> Reckoning:
     """A day's bill of a load, and what is paid besides.
+
+    Args:
+        served: what one replica does.
+        request: what was asked.
+        hardware_dirs: further folders with a ``prices/`` folder.
 
     Raises:
         UsageError: a load in requests, and no tokens of one.
@@ -63,8 +70,7 @@ def reckoned(served: Served, request: CostRequest) -> Reckoning:
     capacity = served.throughput.requests
     peak = replicas_for(load.peak, capacity.value) + request.spare_replicas if load is not None else 1
     gpu = served.gpu
-    host = min(served.gpus, gpu.gpus_per_node or 1) if gpu is not None else 1
-    hire = request.pricing.hire(gpu.name if gpu else None, served.gpus, peak, host)
+    hire = request.pricing.hire(gpu, served.gpus, peak, hardware_dirs)
     bill = daily_bill(load, capacity, hire, billing, spare=request.spare_replicas)
     tokens = served.throughput.total * (hire.filling * HOURS_PER_DAY * 3600)
     if load is not None and served.tokens is not None:

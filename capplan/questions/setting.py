@@ -6,7 +6,7 @@ figure and whatever had to be assumed; the questions themselves add only what th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, get_args
@@ -16,6 +16,7 @@ from capplan.describe.deployment import Deployment, Engine, Parallel
 from capplan.describe.gpu import GpuSpec
 from capplan.describe.gpu_catalog import ad_hoc_gpu, load_gpu
 from capplan.describe.model import ModelSpec
+from capplan.describe.profile_choice import KernelProfile
 from capplan.describe.quantities import parse_bandwidth
 from capplan.describe.resolve import ResolvedModel, resolve_model
 from capplan.errors import UsageError, did_you_mean
@@ -182,7 +183,7 @@ def resolve_setting(
         formats=formats,
         machine=machine,
         inputs=_inputs(found.spec, device, deployment, formats, machine),
-        assumptions=(*found.spec.assumptions, *_carried(machine), *_beyond(machine, network_bandwidth)),
+        assumptions=(*found.spec.assumptions, *carried_notes([machine]), *_beyond(machine, network_bandwidth)),
         warnings=tuple(_warnings(device, parallel, machine)),
         sources=tuple(_sources(found, device, machine)),
     )
@@ -277,11 +278,18 @@ def _inputs(
     }
 
 
-def _carried(machine: Machine) -> list[str]:
-    """That constants are another device's, with the error that carrying them showed where it was tried."""
-    kernels = machine.kernels
-    if kernels is None or kernels.carried is None:
-        return []
+def carried_notes(machines: Iterable[Machine]) -> list[str]:
+    """Which devices take another's constants, by whose, with the error that carrying them showed where it was tried."""
+    found: dict[tuple[str, str], tuple[KernelProfile, dict[str, None]]] = {}
+    for machine in machines:
+        kernels = machine.kernels
+        if kernels is not None and kernels.carried is not None:
+            _, devices = found.setdefault((kernels.profile.name, kernels.carried), (kernels, {}))
+            devices[machine.gpu.name] = None
+    return [_carried_note(list(devices), kernels) for kernels, devices in found.values()]
+
+
+def _carried_note(names: list[str], kernels: KernelProfile) -> str:
     known = {"gemm": "products", "decode_attention": "decode attention", "prefill_attention": "prefill attention"}
     errors = [
         f"{100 * spread.median:.0f} % for {words}"
@@ -289,8 +297,9 @@ def _carried(machine: Machine) -> list[str]:
         if (spread := kernels.carried_error(kind)) is not None  # type: ignore[arg-type]
     ]
     off = f"; so carried, the median error was {', '.join(errors)}" if errors else ""
-    whose = f"{kernels.profile.name} ({kernels.carried.replace('_', ' ')})"
-    return [f"{machine.gpu.name} was not measured: the constants of {whose} stand for it{off}"]
+    profile = f"{kernels.profile.name} ({str(kernels.carried).replace('_', ' ')})"
+    were, them = ("was", "it") if len(names) == 1 else ("were", "them")
+    return f"{', '.join(names)} {were} not measured: the constants of {profile} stand for {them}{off}"
 
 
 def _beyond(machine: Machine, given: str | None) -> list[str]:

@@ -9,18 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from capplan.cost.hire import HireBook
 from capplan.errors import CapplanError, NotFoundError
 from capplan.planner.rejections import Rejections
-from capplan.planner.space import Shape
 from capplan.planner.sweep import FIGURES, Columns, load_columns, on_front
 from capplan.questions.answer import Answer
 from capplan.questions.plan_formats import format_choices
 from capplan.questions.plan_lookup import Lookup
 from capplan.questions.plan_option import Option
 from capplan.questions.plan_result import NearMiss, Rejected
-from capplan.questions.plan_space import Space, devices, space_options, unlaunchable
+from capplan.questions.plan_space import Space, devices, space_options
+from capplan.questions.setting import carried_notes
 from capplan.questions.setting_memory import replica_with, setting_budget
 from capplan.questions.sweep_request import SweepRequest
+from capplan.questions.sweep_space import asked_for
 from capplan.serving.replica import Replica
 
 DEPLOYMENT = (
@@ -200,9 +202,10 @@ def deployments(request: SweepRequest) -> Deployments:
     """Everything that the sweep runs on; each process looks it up once.
 
     Raises:
-        CapplanError: no such model, device or format.
+        CapplanError: no such model, device, format or provider.
     """
     folders, rejections = request.folders, Rejections()
+    book = request.pricing.book(folders.hardware)
     formats = format_choices(request.model, request.weight_formats, folders)
     space = Space(
         devices(request.gpus, folders),
@@ -214,10 +217,8 @@ def deployments(request: SweepRequest) -> Deployments:
     )
     lookup = Lookup(_lengths(request), folders)
     found: list[SweepDeployment] = []
-    for option in space_options(space, rejections):
-        if not _asked_for(option.shape, request) or unlaunchable(option):
-            continue
-        deployment = _deployment(option, request, lookup, rejections, len(found))
+    for option in asked_for(space_options(space, rejections), request, rejections):
+        deployment = _deployment(option, request, lookup, book, rejections, len(found))
         if deployment is not None:
             found.append(deployment)
     return Deployments(tuple(found), rejections)
@@ -283,7 +284,9 @@ def sweep_answer(request: SweepRequest, summary: SweepSummary, output: str | Non
         )
         for reason, count in found.rejections.counts.most_common()
     )
-    warnings = () if found.fitting else ("no deployment that was asked for fits",)
+    warnings = () if found.fitting else (_nothing(found.rejections),)
+    machines = [deployment.replica.machine for deployment in found.fitting]
+    carried = carried_notes(machines)
     fronts = tuple(
         SweepFront(
             isl, osl, tuple(summary.front(place)), {gpu: tuple(rows) for gpu, rows in summary.fronts[place].items()}
@@ -305,12 +308,20 @@ def sweep_answer(request: SweepRequest, summary: SweepSummary, output: str | Non
         assumptions=(
             f"every deployment is told --max-model-len {request.grid.longest}, the longest request of the sweep",
             "a replica's share of an instance is what it costs",
+            *carried,
         ),
         warnings=warnings,
         provenance=dict.fromkeys(
-            (f"fronts.rows.{name}" for name in ("ttft_ms", "tpot_ms", "cost_per_1m_tokens")), "fitted"
+            (f"fronts.rows.{name}" for name in ("ttft_ms", "tpot_ms", "cost_per_1m_tokens")),
+            "extrapolated" if carried else "fitted",
         ),
     )
+
+
+def _nothing(rejections: Rejections) -> str:
+    """That there are no rows, and why."""
+    reasons = "; ".join(f"{reason} ({count})" for reason, count in rejections.counts.most_common())
+    return f"no deployment that was asked for can be: {reasons or 'there is no device'}"
 
 
 def _lengths(request: SweepRequest) -> Any:
@@ -319,17 +330,8 @@ def _lengths(request: SweepRequest) -> Any:
     return Lengths(float(max(request.isl)), float(max(request.osl)), request.prefix_hit_rate)
 
 
-def _asked_for(shape: Shape, request: SweepRequest) -> bool:
-    wanted = (
-        (shape.tp, request.tensor_parallel),
-        (shape.pp, request.pipeline_parallel),
-        (shape.dp, request.data_parallel),
-    )
-    return all(not sizes or size in sizes for size, sizes in wanted) and request.expert_parallel in (None, shape.ep)
-
-
 def _deployment(
-    option: Option, request: SweepRequest, lookup: Lookup, rejections: Rejections, number: int
+    option: Option, request: SweepRequest, lookup: Lookup, book: HireBook, rejections: Rejections, number: int
 ) -> SweepDeployment | None:
     """One deployment; None where it cannot be."""
     gpu, shape = option.gpu, option.shape
@@ -337,8 +339,7 @@ def _deployment(
         rejections.add("no measured profile", option.label)
         return None
     try:
-        host = min(shape.gpus, gpu.gpus_per_node or 1)
-        hire = request.pricing.hire(gpu.name, shape.gpus, 1, host)
+        hire = book.under(gpu, shape.gpus)
         setting = lookup.setting(option)
         budget = setting_budget(setting, request.grid.longest, request.max_num_seqs)
     except NotFoundError as error:

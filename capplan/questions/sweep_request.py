@@ -90,4 +90,4 @@ class SweepRequest:
         plain = {
             entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in ("folders", "pricing")
         }
-        return plain | {"price_per_gpu_hour": self.pricing.price_per_gpu_hour, "provider": self.pricing.provider}
+        return plain | self.pricing.inputs

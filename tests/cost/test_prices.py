@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from capplan.cost.hire import HireBook
 from capplan.cost.price_import import import_prices, write_prices
 from capplan.cost.price_table import COLUMNS, date_range, gpu_names, load_prices, money, price_to_row, provider_id
 from capplan.cost.prices import age_days, best_offer, find_prices, is_stale, list_prices, price_warnings, show_prices
@@ -251,6 +252,35 @@ def test_gpuhunt_archives_are_imported(tmp_path: Path) -> None:
     assert {price.provider for price in result.prices} == {"aws", "crusoe"}
     assert result.prices[-1].gpus == ("mi300x",)
     assert result.prices[-1].usd_per_gpu_hour == Decimal("3.45")
+
+
+@pytest.mark.parametrize(
+    ("provider", "region", "where", "hint"),
+    [
+        ("lambada", None, "--provider", "lambda"),
+        ("xx", None, "--provider", "prices list"),
+        (None, "us-eats4", "--region", "us-east4"),
+        ("aws", "us-central1", "--region", "us-east-1"),
+        ("lambda", "anywhere", "--region", "leave --region out"),
+    ],
+)
+def test_a_provider_or_region_that_no_price_has_is_not_an_empty_answer(
+    provider: str | None, region: str | None, where: str, hint: str
+) -> None:
+    for asked in (
+        lambda: find_prices("h100", provider, region=region, on=ON),
+        lambda: HireBook(None, provider, region=region, on=ON),
+    ):
+        with pytest.raises(NotFoundError) as caught:
+            asked()
+        assert caught.value.where == where
+        assert hint in caught.value.hint
+    HireBook(Decimal(3), provider, region=region)  # a price that is given needs no table
+
+
+def test_providers_are_known_by_short_and_listed_names() -> None:
+    one, other = find_prices("h100", "verda", on=ON), find_prices("h100", "Verda (DataCrunch)", on=ON)
+    assert one == other != []
 
 
 def test_our_own_table_is_imported_and_round_trips(tmp_path: Path) -> None:

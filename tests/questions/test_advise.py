@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from dataclasses import replace
+from decimal import Decimal
+
 import pytest
 
-from capplan.cost.hire import cheapest_hire
-from capplan.errors import UsageError
+from capplan.cli import estimate as estimate_command
+from capplan.cli import fit as fit_command
+from capplan.cli.app import run
+from capplan.cli.quick import spelled
+from capplan.errors import NotFoundError, UsageError
 from capplan.questions.advise import Advice, advise
 from capplan.questions.advise_items import CHECKLIST
+from capplan.questions.cost import serving_cost
+from capplan.questions.cost_request import CostRequest, Pricing
 from capplan.questions.estimate import EstimateResult, LoadRequest, estimate
 
 LOAD = LoadRequest(2000, 500, 32)
@@ -65,12 +75,22 @@ def test_twice_the_devices_cost_twice_as_much(advice: dict[str, Advice]) -> None
     assert advice["8-bit KV cache"].cost_gain == advice["8-bit KV cache"].throughput_gain
 
 
-def test_a_larger_device_costs_what_the_price_list_says(advice: dict[str, Advice]) -> None:
-    """The dearest and the cheapest hour of the two devices bound the ratio."""
-    item = advice["larger GPU"]
-    assert item.change == "--gpu h200-sxm-141gb"
-    hours = {name: float(cheapest_hire(name, 4, 1).usd_per_gpu_hour) for name in (GPU, "h200-sxm-141gb")}
-    ratio = hours["h200-sxm-141gb"] / hours[GPU]
+@pytest.mark.parametrize("terms", [Pricing(), Pricing(provider="nebius"), Pricing(price_per_gpu_hour=Decimal("2.10"))])
+def test_a_larger_device_costs_what_cost_says(terms: Pricing) -> None:
+    """Of four devices that one host holds; a price that is given is that of the device at hand, not of another."""
+    items = {
+        item.item: item for item in advise(MODEL, GPU, load=LOAD, tensor_parallel_size=4, pricing=terms).result.items
+    }
+    item = items["larger GPU"]
+    larger = item.change.removeprefix("--gpu ")
+    there = replace(terms, price_per_gpu_hour=None)
+    hours = [
+        serving_cost(MODEL, name, load=LOAD, request=CostRequest(pricing=own), tensor_parallel_size=4).result
+        for name, own in ((GPU, terms), (larger, there))
+    ]
+    now, then = (result.price_per_gpu_hour for result in hours)
+    assert all(f"${price:.2f}" in item.remark for price in (now, then))
+    ratio = float(then / now)
     assert item.cost_gain == pytest.approx((item.throughput_gain or 0) / ratio)
 
 
@@ -109,6 +129,31 @@ def test_at_a_rate_throughput_is_the_most_that_can_be_served() -> None:
     load = LoadRequest(2000, 500, request_rate=1.0)
     items = {item.item: item for item in advise(MODEL, GPU, load=load, tensor_parallel_size=4).result.items}
     assert items["more replicas"].gain == pytest.approx(2, rel=0.05)
+
+
+def test_changes_name_flags_that_there_are(advice: dict[str, Advice]) -> None:
+    commands = (estimate_command.command, fit_command.command)
+    known = {
+        spelling
+        for command in commands
+        for parameter in inspect.signature(command).parameters.values()
+        for spelling in spelled(parameter.annotation.__metadata__[0])
+    }
+    for item in advice.values():
+        assert set(re.findall(r"--[a-z-]+", f"{item.change} {item.remark}")) <= known, item
+
+
+def test_the_command_takes_the_terms_of_prices(capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"advise --model {MODEL} --gpu {GPU} -tp 4 --isl 2000 --osl 500 --concurrency 32".split()
+    assert run([*words, "--provider", "lambada"]) == 3
+    assert "did you mean lambda" in capsys.readouterr().err
+    assert run([*words, "--price-per-gpu-hour", "$2.10", "--on", "2026-11-29"]) == 0
+    assert "beside $2.10" in capsys.readouterr().out
+
+
+def test_a_provider_that_is_not_there_is_refused() -> None:
+    with pytest.raises(NotFoundError):
+        advise(MODEL, GPU, load=LOAD, pricing=Pricing(provider="xx"), tensor_parallel_size=4)
 
 
 def test_a_share_beyond_one_is_refused() -> None:

@@ -113,6 +113,41 @@ def test_what_does_not_fit_is_left_out_and_named() -> None:
     assert nothing.warnings
 
 
+def test_wishes_that_no_device_grants_are_named() -> None:
+    """32 query heads over 8 KV heads are not divided by 3; a dense model has no experts; one device is no two stages."""
+    nothing = sweep(replace(SMALL, tensor_parallel=(3,)))
+    assert nothing.result.rows == 0
+    assert {row.reason: row.options for row in nothing.result.rejected} == {"no -tp 3": 4}
+    assert nothing.result.rejected[0].nearest[0].detail == "-tp can be 1, 2, 4, 8"
+    assert "no -tp 3 (4)" in nothing.warnings[0]
+    some = sweep(replace(SMALL, tensor_parallel=(1, 3)))
+    assert {row.reason for row in some.result.rejected} == {"no -tp 3"}
+    assert some.result.rows == 4 * 36
+    assert not some.warnings
+    assert {row.reason for row in sweep(SMALL).result.rejected} == set(), "what nobody asked for is no miss"
+    dense = sweep(replace(SMALL, expert_parallel=True)).result
+    assert "no experts to divide" in {row.reason for row in dense.rejected}
+    apart = sweep(replace(SMALL, tensor_parallel=(1,), pipeline_parallel=(2,), max_nodes=2)).result
+    assert {row.reason for row in apart.rejected} == {"parallel sizes that do not go together"}
+    made = sweep(replace(SMALL, engines=("trtllm",), weight_formats=("int8",))).result
+    assert any("trtllm does not make int8" in row.reason for row in made.rejected)
+
+
+def test_devices_that_take_a_relatives_constants_are_named_as_estimate_names_them() -> None:
+    carried = sweep(replace(SMALL, gpus=("h100", "l4", "rtx-4090"), tensor_parallel=(1,)))
+    said = [text for text in carried.assumptions if "measured" in text]
+    load = LoadRequest(512, 64, 1)
+    alone = capplan.estimate("llama3.1-8b", "l4", load=load).assumptions
+    assert any("l4, rtx-4090 were not measured: the constants of l40s" in text for text in said)
+    assert [text.split(": ")[1] for text in alone if "measured" in text] == [
+        text.split(": ")[1].replace("for them", "for it") for text in said
+    ]
+    assert set(carried.provenance.values()) == {"extrapolated"}
+    own = sweep(SMALL)
+    assert not [text for text in own.assumptions if "measured" in text]
+    assert set(own.provenance.values()) == {"fitted"}
+
+
 def test_the_front_is_what_nothing_beats() -> None:
     """Against the definition, pair by pair, ties and all."""
     random = np.random.default_rng(3)

@@ -7,6 +7,7 @@ from itertools import cycle
 from typing import Any
 
 from capplan.questions.answer import Answer
+from capplan.questions.plan_result import Rejected
 from capplan.questions.sweep import SweepFront, SweepResult
 from capplan.report.charts import MARKS, Axis, Chart, Series
 from capplan.report.tables import Column, Section, Table, View
@@ -51,9 +52,17 @@ def sweep_view(answer: Answer[SweepResult]) -> View:
             Column("deployments", "options", "integer"),
             Column("such as", "option"),
         ]
-        rows = [[row.reason, row.options, row.nearest[0].option if row.nearest else ""] for row in result.rejected]
+        rows = [[row.reason, row.options, _nearest(row)] for row in result.rejected]
         sections.append(Table(columns, rows))
     return View(headline, sections)
+
+
+def _nearest(row: Rejected) -> str:
+    """The nearest miss of a reason, and what it misses."""
+    if not row.nearest:
+        return ""
+    miss = row.nearest[0]
+    return f"{miss.option}: {miss.detail}" if miss.detail else miss.option
 
 
 def sweep_table(answer: Answer[SweepResult]) -> Table:
