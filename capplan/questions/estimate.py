@@ -274,22 +274,21 @@ def _result(
     point, ttft, tpot = forecast.point, forecast.ttft, forecast.tpot
     rest = max(workload.osl - 1, 0)
     e2e = Interval(ttft.low + rest * tpot.low, ttft.high + rest * tpot.high)
-    rates = e2e.inverse(point.request_rate * point.e2e)
+    rate, rates = point.request_rate, e2e.inverse(point.request_rate * point.e2e)
     if workload.request_rate is not None:
-        rates = Interval(workload.request_rate, workload.request_rate)
+        rate, rates = workload.request_rate, Interval(workload.request_rate, workload.request_rate)
     figures: dict[str, Any] = {}
-    for name, value, interval, scale in (
+    for name, value, interval, factor in (
         ("mean_ttft_ms", point.ttft, ttft, 1e3),
         ("mean_tpot_ms", point.tpot, tpot, 1e3),
         ("mean_itl_ms", point.tpot, tpot, 1e3),
         ("mean_e2el_ms", point.e2e, e2e, 1e3),
-        ("request_throughput", point.request_rate, rates, 1.0),
-        ("output_throughput", point.output_rate, rates, workload.osl),
-        ("total_token_throughput", point.output_rate + point.input_rate, rates, workload.osl + workload.isl),
+        ("request_throughput", rate, rates, 1.0),
+        ("output_throughput", rate, rates, workload.osl),
+        ("total_token_throughput", rate, rates, workload.osl + workload.isl),
     ):
-        own = scale if scale == 1e3 else 1.0
-        figures[name] = value * own
-        figures[f"{name}_low"], figures[f"{name}_high"] = interval.low * scale, interval.high * scale
+        figures[name] = value * factor
+        figures[f"{name}_low"], figures[f"{name}_high"] = interval.low * factor, interval.high * factor
     tails: dict[str, Any] = {}
     if workload.request_rate is not None:
         tails = {f"p{p}_ttft_ms": 1e3 * ttft_percentile(point, p / 100) for p in (50, 90, 99)}
@@ -297,7 +296,7 @@ def _result(
         tails["breaking_rate"] = breaking_rate(server, workload, ttft=load.ttft, tpot=load.tpot)
         in_time = share_within(point, load.ttft) if load.ttft is not None else 1.0
         fast = load.tpot is None or point.tpot <= load.tpot
-        tails["goodput"] = point.request_rate * in_time if fast else 0.0
+        tails["goodput"] = rate * in_time if fast else 0.0
     if isinstance(server, Pools):
         tails["prefill_utilisation"] = point.terms.utilisation
         tails["kv_transfer_ms"] = 1e3 * server.transfer

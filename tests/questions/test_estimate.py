@@ -25,6 +25,19 @@ def test_little_s_law_and_the_parts_of_a_request(clients: int) -> None:
     assert result.total_token_throughput == pytest.approx(1200 * result.request_throughput)
 
 
+@pytest.mark.parametrize(("isl", "osl"), [(4000, 1000), (1000, 4000), (600, 400), (999, 1), (500, 999), (1000, 1000)])
+@pytest.mark.parametrize("asked", [{"concurrency": 8}, {"request_rate": 0.25}])
+def test_tokens_a_second_are_requests_a_second_times_their_lengths(isl: int, osl: int, asked: dict[str, float]) -> None:
+    """Whatever the lengths: each rate lies in its interval, and rates of tokens follow from that of requests."""
+    found = estimate("llama3.1-8b", "h100-sxm-80gb", load=LoadRequest(isl=isl, osl=osl, **asked)).result
+    assert found.output_throughput == pytest.approx(osl * found.request_throughput)
+    assert found.total_token_throughput == pytest.approx((isl + osl) * found.request_throughput)
+    for name in ("request_throughput", "output_throughput", "total_token_throughput"):
+        low, high = getattr(found, f"{name}_low"), getattr(found, f"{name}_high")
+        assert low <= getattr(found, name) * (1 + 1e-9)
+        assert getattr(found, name) <= high * (1 + 1e-9)
+
+
 def test_one_client_waits_for_its_own_steps_alone() -> None:
     single = asked(concurrency=1).mean_tpot_ms
     step = decode(MODEL, GPU, context=1100, batch=1).result
