@@ -17,9 +17,8 @@ from capplan.describe.yaml_file import read_text
 from capplan.errors import NotFoundError
 
 _SUFFIXES: tuple[tuple[str, str], ...] = (
-    ("nvfp4(?:-v[0-9]+)?", "fp4"),
-    ("(?:mx)?fp4", "fp4"),
-    ("fp8(?:-(?:dynamic|block|static|static-pertensor|pertensor))?", "fp8"),
+    ("(?:nv|mx)?fp4(?:-v[0-9]+)?(?:-preview)?", "fp4"),
+    ("fp8(?:-(?:dynamic|block|static|static-pertensor|pertensor))?(?:-kv)?", "fp8"),
     ("(?:awq-|gptq-)?int4", "int4"),
     ("(?:w4a16|awq|gptq|autoround)(?:-g[0-9]+)?", "int4"),
     ("(?:gptq-)?int8", "int8"),
