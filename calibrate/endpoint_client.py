@@ -19,6 +19,9 @@ from urllib.parse import urlsplit
 
 from capplan.errors import NotFoundError, UsageError
 
+CONNECT_SECONDS = 10.0
+"""For a first connection, encryption included, before a server is taken to be absent."""
+
 MOST_LINE_BYTES = 1 << 20
 MOST_ERROR_CHARACTERS = 200
 
@@ -124,9 +127,9 @@ async def check_reachable(endpoint: Endpoint) -> None:
         NotFoundError: nothing does.
     """
     try:
-        _, writer = await _connect(endpoint)
+        _, writer = await asyncio.wait_for(_connect(endpoint), CONNECT_SECONDS)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = error.strerror or str(error) or f"no connection within {CONNECT_SECONDS:g} s"
         raise NotFoundError(f"no server answers at {endpoint.url}: {reason}", where="URL") from None
     writer.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.files import FOLDER, write_whole
-from calibrate.import_results import Deployment, Fitted, fit_runs
+from calibrate.import_results import Deployment, Fitted, at_their_limits, fit_runs
 from calibrate.kept import with_what_was_there
 from calibrate.profiles import profile_yaml
 from calibrate.torch_needed import require_scipy
@@ -22,6 +22,9 @@ from capplan.measured.bench_results import read_bench_results
 from capplan.questions.answer import Answer
 from capplan.questions.calibrate import FittedTerm, ImportedRun, ImportResult
 from capplan.timing.machine import Machine
+
+DOUBTFUL_ERROR = 0.3
+"""Median error of fitted terms above which the deployment is probably not the one that was measured."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,11 @@ def import_answer(request: ImportRequest) -> Answer[ImportResult]:
         "calibrate import",
         {name: value for name, value in vars(request).items() if value not in (None, (), [])},
         _result(fitted, out),
-        warnings=(*(f"not used: {text}" for text in fitted.unused), *([f"not kept: {lost}"] if lost else [])),
+        warnings=(
+            *(f"not used: {text}" for text in fitted.unused),
+            *([f"not kept: {lost}"] if lost else []),
+            *_doubts(fitted),
+        ),
         sources=(f"kernels: {profile.source.source}",),
         provenance={"terms": "fitted", "comparisons": "measured"},
     )
@@ -105,6 +112,16 @@ def _deployment(request: ImportRequest, gpu: GpuSpec) -> Deployment:
         kv=request.kv_cache_dtype,
         machine=machine,
     )
+
+
+def _doubts(fitted: Fitted) -> list[str]:
+    """A warning where terms that are possible do not explain what was measured."""
+    pressed = at_their_limits(fitted)
+    if not pressed and fitted.median_error <= DOUBTFUL_ERROR:
+        return []
+    reasons = [f"{' and '.join(pressed)} lies at the end of what is possible"] if pressed else []
+    reasons.append(f"the median error is {100 * fitted.median_error:.0f} %")
+    return [f"{'; '.join(reasons)}: are the model, --gpu, -tp and the formats those that were measured?"]
 
 
 def _sourced(fitted: Fitted, request: ImportRequest) -> Any:

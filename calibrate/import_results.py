@@ -35,6 +35,9 @@ RANGES: dict[str, tuple[float, float]] = {
 LOADS_FOR_SEQUENCES = 3
 """Different loads without which what a sequence costs is not told from what a kernel costs."""
 
+LIMIT_SHARE = 0.01
+"""Share of a term's range within which of its end the term counts as pressed against it."""
+
 LOSS_SCALE = 0.1
 BOOTSTRAPS = 40
 
@@ -260,13 +263,27 @@ def _intervals(
 
     moved = [name for name in RANGES if getattr(times, name) != getattr(start, name)]
     random = np.random.default_rng(0)
-    drawn = [
-        fit_terms([observations[index] for index in random.integers(0, len(observations), len(observations))], start)
-        for _ in range(BOOTSTRAPS)
-    ]
+    drawn: dict[str, list[float]] = {name: [] for name in moved}
+    for _ in range(BOOTSTRAPS):
+        chosen = [observations[index] for index in random.integers(0, len(observations), len(observations))]
+        again = fit_terms(chosen, start)
+        for name in moved:
+            if any(name in one.terms for one in chosen):
+                drawn[name].append(getattr(again, name))
     found = {}
-    for name in moved:
-        low, high = np.quantile([getattr(one, name) for one in drawn], [0.1, 0.9])
+    for name, values in drawn.items():
+        low, high = np.quantile(values, [0.1, 0.9])
         value = float(getattr(times, name))
         found[name] = (value, min(float(low), value), max(float(high), value))
     return found
+
+
+def at_their_limits(fitted: Fitted) -> list[str]:
+    """The fitted terms that the measurements press against the end of their physical range; 0 is no such end."""
+    names = []
+    for name, (value, _, _) in fitted.intervals.items():
+        low, high = RANGES[name]
+        margin = LIMIT_SHARE * (high - low)
+        if value > high - margin or (low > 0 and value < low + margin):
+            names.append(f"{name} of {value:.3g}")
+    return names

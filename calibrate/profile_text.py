@@ -57,9 +57,15 @@ def _terms(times: EngineTimes) -> list[str]:
         value = getattr(times, item.name)
         if item.name == "sources" or value == getattr(usual, item.name):
             continue
-        found.append(f"{item.name}: {str(value).lower() if isinstance(value, bool) else f'{value:.6g}'}")
+        found.append(f"{item.name}: {_term(value)}")
     sources = ", ".join(f"{key}: {quoted(text)}" for key, text in times.sources.items())
     return [*found, f"sources: {{{sources}}}"] if sources else found
+
+
+def _term(value: bool | float | tuple[str, ...]) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(quoted, value))}]"
+    return str(value).lower() if isinstance(value, bool) else f"{value:.6g}"
 
 
 def _loop_lines(loop: ClosedLoop) -> list[str]:

@@ -200,7 +200,7 @@ def endpoint_command(
     request_rate: Annotated[str | None, typer.Option("--request-rate", help="Requests a second: 0.5,2.")] = None,
     max_requests: Annotated[str | None, typer.Option("--max-requests", help="Of each load [ten a client].")] = None,
     shared_prefix: Annotated[
-        str, typer.Option("--shared-prefix", help="Tokens that prompts begin with: cold first, then warm.")
+        str, typer.Option("--shared-prefix", help="Tokens that prompts begin with beside --isl: cold first, then warm.")
     ] = "0",
     chat: Annotated[bool, typer.Option("--chat", help="Use chat completions.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", help="Of one request: 600s.")] = "600s",

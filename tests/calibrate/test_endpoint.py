@@ -294,5 +294,12 @@ def test_an_estimate_stands_beside_where_a_device_is_named() -> None:
     assert level.predicted["mean_tpot_ms"] > 1
 
 
+def test_a_server_that_never_speaks_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encrypted words to a plain server get no answer."""
+    monkeypatch.setattr("calibrate.endpoint_client.CONNECT_SECONDS", 0.2)
+    with serving() as (url, _), pytest.raises(NotFoundError, match=r"no connection within 0\.2 s"):
+        endpoint_answer(EndpointRequest(f"https{url[4:]}", "m", 10, 2, concurrencies=[1], most_requests=1), _silent)
+
+
 def _silent(share: float, doing: str) -> None:
     pass

@@ -113,6 +113,26 @@ def _bench(path: Path, runs: list[MeasuredRun]) -> Path:
     return path
 
 
+def test_measurements_of_another_device_are_doubted(tmp_path: Path) -> None:
+    """Times of a server that is forty times as slow as the named device could be."""
+    slow = [replace(one, metrics={name: 40 * value for name, value in one.metrics.items()}) for one in served(PLANTED)]
+    file = _bench(tmp_path / "vllm.json", slow)
+    answer = import_answer(ImportRequest([file], GPU, out=tmp_path / "h100-sxm-80gb.yaml"))
+    (warning,) = answer.warnings
+    assert "kernel_share of 3" in warning
+    assert "are the model, --gpu, -tp" in warning
+    right = import_answer(
+        ImportRequest([_bench(tmp_path / "right.json", served(PLANTED))], GPU, out=tmp_path / "r.yaml")
+    )
+    assert right.warnings == ()
+
+
+def test_an_interval_comes_from_draws_that_hold_the_term() -> None:
+    found = fit_runs(served(PLANTED)[:1], Deployment(GPU))
+    value, low, high = found.intervals["kernel_share"]  # of the one time per token: what no draw without it changes
+    assert (low, high) == pytest.approx((value, value), rel=1e-3)
+
+
 def test_terms_are_written_into_the_devices_profile(tmp_path: Path) -> None:
     file, out = _bench(tmp_path / "vllm.json", served(PLANTED)), tmp_path / "h100-sxm-80gb.yaml"
     answer = import_answer(ImportRequest([file], GPU, out=out))

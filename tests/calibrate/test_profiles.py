@@ -18,7 +18,7 @@ from calibrate.kept import tables_of, with_what_was_there
 from calibrate.kernel_fit import fit_group
 from calibrate.profiles import import_kernels, main, profile_yaml, rebuild, table_name
 from capplan.describe.closed_loop import ClosedLoop, ClosedLoopRow
-from capplan.describe.engine_times import EngineTimes
+from capplan.describe.engine_times import EngineTimes, engine_times
 from capplan.describe.gpu import Source
 from capplan.describe.kernel_constants import CollectiveConstants, DecodeAttentionConstants, GemmConstants
 from capplan.describe.profile import Profile, read_profile
@@ -139,6 +139,20 @@ def measured_here(path: Path, **changes: Any) -> Profile:
     )
     path.write_text(profile_yaml(added), encoding="utf-8")
     return read_profile(path)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "transformers"])
+def test_every_engines_terms_are_written_and_read(engine: str, tmp_path: Path) -> None:
+    _, path = import_kernels(tables(tmp_path / "data"), "h100_sxm", tmp_path)
+    times = replace(engine_times(engine), fused=("rotary embedding", "norm"), graph_context=None, sources={})
+    path.write_text(profile_yaml(replace(read_profile(path), engine_times={engine: times})), encoding="utf-8")
+    found = vars(read_profile(path).engine_times[engine])
+    assert {name: value for name, value in found.items() if not isinstance(value, float)} == {
+        name: value for name, value in vars(times).items() if not isinstance(value, float)
+    }
+    for name, value in vars(times).items():
+        if isinstance(value, float):
+            assert found[name] == pytest.approx(value, rel=1e-5)
 
 
 def test_importing_into_a_measured_profile_keeps_what_was_measured(tmp_path: Path) -> None:
