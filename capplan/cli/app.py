@@ -42,29 +42,48 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; nothing but a bug escapes as an exception."""
-    arguments = list(arguments)
-    if arguments in (["--version"], ["-V"]):
-        from capplan import __version__
+    from capplan.cli.streams import UnwritableError, silence, take_any_text
 
-        print(f"capplan {__version__}")
+    take_any_text()
+    try:
+        return _run(list(arguments))
+    except BrokenPipeError:
+        silence(sys.stdout)
         return 0
-    as_json, debug = "--json" in arguments, "--debug" in arguments
+    except UnwritableError as error:
+        return _report(error, as_json=False)
+
+
+def _run(arguments: list[str]) -> int:
+    from capplan.cli.streams import NO_ROOM, UnwritableError, silence, tell, write
     from capplan.errors import CapplanError, UsageError
 
+    as_json, debug = "--json" in arguments, "--debug" in arguments
     try:
+        if arguments in (["--version"], ["-V"]):
+            from capplan import __version__
+
+            write(f"capplan {__version__}")
+            return 0
         return _invoke(arguments)
+    except (BrokenPipeError, UnwritableError):
+        raise
     except CapplanError as error:
         return _report(error, as_json)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        tell("interrupted")
         return 130
+    except SystemExit as left:
+        if not isinstance(left.__context__, BrokenPipeError):  # so the parser leaves when nobody reads its help
+            raise
+        raise left.__context__ from None
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(error.ctx.get_help())  # type: ignore[attr-defined]
+            write(error.ctx.get_help())  # type: ignore[attr-defined]
             return 0
-        if type(error).__name__ == "PipeClosedError":
-            _silence_stdout()
-            return 0
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            silence(sys.stdout)
+            raise UnwritableError(error) from None
         usage = _usage_message(error)
         if usage is not None:
             return _report(UsageError(usage[0], where=usage[1], hint=usage[2]), as_json)
@@ -72,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
             return 130
         if debug:
             raise
-        print(f"bug: {type(error).__name__}: {error} (run with --debug for the traceback)", file=sys.stderr)
+        tell(f"bug: {type(error).__name__}: {error} (run with --debug for the traceback)")
         return 70
 
 
@@ -114,10 +133,3 @@ def _usage_message(error: Exception) -> tuple[str, str, str] | None:
     message = str(error.format_message()).split(" Did you mean")[0].split(" (Possible")[0].rstrip(".")
     hint = f"did you mean {', '.join(near)}?" if near else f"{command} --help"
     return message[:1].lower() + message[1:], where, hint
-
-
-def _silence_stdout() -> None:
-    """The reader of the pipe has gone: let the interpreter's last flush fall into nothing."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

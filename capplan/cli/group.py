@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from capplan.cli.streams import write
+
 
 def build(commands: dict[str, tuple[str, str]]) -> Any:
     """The command group over the table of commands."""
@@ -59,7 +61,7 @@ def build(commands: dict[str, tuple[str, str]]) -> Any:
         if version:
             from capplan import __version__
 
-            print(f"capplan {__version__}")
+            write(f"capplan {__version__}")
             raise typer.Exit()
 
     return typer.main.get_command(app)

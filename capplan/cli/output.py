@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from capplan.cli.streams import UnwritableError, tell, write
 from capplan.errors import CapplanError, UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from capplan.report.tables import Table, View
 
 _PANEL = "Output"
+
+HERE = "-"
+"""What ``--plot`` takes for the terminal."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,11 @@ def answers(
 
         def command(**arguments: Any) -> int:
             arguments.pop("debug")
-            given = {name: arguments.pop(name) for name in vars(OutputOptions()) if name in arguments}
-            answer = question(**arguments)
-            print_answer(answer, looks, OutputOptions(**given))
-            return answer.exit_code
+            options = OutputOptions(
+                **{name: arguments.pop(name) for name in vars(OutputOptions()) if name in arguments}
+            )
+            check_plot(options)
+            return print_answer(question(**arguments), looks, options)
 
         parameters = [*signature.parameters.values(), *flags]
         keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
@@ -104,9 +110,47 @@ def answers(
     return decorate
 
 
-def print_answer(answer: Answer[Any], looks: Looks, options: OutputOptions) -> None:
-    """Print an answer in the form that was asked for, and draw it where that was asked for too."""
-    drawing = plotted(answer, looks, options) if options.plot else ""
+def check_plot(options: OutputOptions) -> None:
+    """Refuse, before anything is worked out, a drawing that has no place to go.
+
+    Raises:
+        UsageError: a file of another kind, or the terminal where the answer is for a program.
+    """
+    if options.plot is None:
+        return
+    from capplan.report.plots import FLAG, check_target
+
+    if options.plot != HERE:
+        check_target(options.plot)
+    elif options.json or options.csv or options.markdown:
+        raise UsageError("standard output already carries the answer", where=FLAG, hint="name a file to draw into")
+
+
+def print_answer(answer: Answer[Any], looks: Looks, options: OutputOptions) -> int:
+    """Print an answer in the form that was asked for, whatever becomes of the drawing that was asked for too.
+
+    Returns:
+        The exit code: the answer's own, or that of a drawing that could not be made.
+    """
+    drawing, refused = "", None
+    try:
+        drawing = drawn_here(answer, looks) if options.plot == HERE else ""
+    except CapplanError as error:
+        refused = error
+    show_answer(answer, looks, options, drawing)
+    try:
+        if options.plot not in (None, HERE):
+            draw_into(answer, looks, str(options.plot))
+    except CapplanError as error:
+        refused = error
+    if refused is None:
+        return answer.exit_code
+    print_error(refused, json=False)
+    return refused.exit_code
+
+
+def show_answer(answer: Answer[Any], looks: Looks, options: OutputOptions, drawing: str = "") -> None:
+    """Print an answer in the form that was asked for, with a drawing beside it where people read it."""
     if options.json:
         from capplan.report.document import answer_document, to_json
 
@@ -131,7 +175,7 @@ def print_answer(answer: Answer[Any], looks: Looks, options: OutputOptions) -> N
     if options.explain:
         notes += [("source", text) for text in answer.sources]
     if wants_terminal():
-        tables.print_rich(shown, notes, color=wants_color(options.no_color))
+        write(tables.to_rich(shown, notes, color=wants_color(options.no_color)))
         if drawing:
             write(f"\n{drawing}")
         return
@@ -140,47 +184,38 @@ def print_answer(answer: Answer[Any], looks: Looks, options: OutputOptions) -> N
 
 
 def write_table(answer: Answer[Any], looks: Looks, options: OutputOptions) -> None:
-    """Print an answer's table as CSV or Markdown."""
+    """Print an answer's table as CSV or Markdown; what may mislead goes to standard error."""
     from capplan.report import tables
 
     table = looks.table(answer) if looks.table else looks.view(answer).main
     if table is None:
         raise UsageError("this answer is not a table", where="--csv" if options.csv else "--markdown", hint="--json")
     write(tables.to_csv(table) if options.csv else tables.to_markdown(table))
+    for text in answer.warnings:
+        tell(f"warning: {text}")
 
 
-def plotted(answer: Answer[Any], looks: Looks, options: OutputOptions) -> str:
-    """Draw an answer into the file that was asked for, or return the drawing for the terminal."""
-    from capplan.report.plots import FLAG, draw_chart, save_chart
+def drawn_here(answer: Answer[Any], looks: Looks) -> str:
+    """The drawing of an answer for the terminal."""
+    from capplan.report.plots import draw_chart
 
     assert looks.chart is not None
-    assert options.plot is not None
-    chart = looks.chart(answer)
-    if options.plot != "-":
-        save_chart(chart, options.plot)
-        print(f"wrote {options.plot}", file=sys.stderr)
-        return ""
-    if options.json or options.csv or options.markdown:
-        raise UsageError("standard output already carries the answer", where=FLAG, hint="name a file to draw into")
-    return draw_chart(chart, plain=not draws_dots())
+    return draw_chart(looks.chart(answer), plain=not draws_dots())
+
+
+def draw_into(answer: Answer[Any], looks: Looks, target: str) -> None:
+    """Draw an answer into a file."""
+    from capplan.report.plots import save_chart
+
+    assert looks.chart is not None
+    save_chart(looks.chart(answer), target)
+    tell(f"wrote {target}")
 
 
 def draws_dots() -> bool:
     """Whether the reader's terminal shows more than ASCII."""
     encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
     return os.environ.get("TERM") != "dumb" and encoding.startswith("utf")
-
-
-class PipeClosedError(Exception):
-    """The reader of standard output has gone away: nothing more to say, and no mistake."""
-
-
-def write(text: str) -> None:
-    """Print to standard output, whole."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        raise PipeClosedError from None
 
 
 def wants_terminal() -> bool:
@@ -196,15 +231,16 @@ def wants_color(no_color: bool) -> bool:
 
 
 def print_error(error: CapplanError, *, json: bool) -> None:
-    """One block: what is wrong, where, how to mend it."""
+    """One block: what is wrong, where, how to mend it; as JSON on standard output where that can be written."""
     if json:
         from capplan.report.document import error_document, to_json
 
-        print(to_json(error_document(error)))
-        return
+        with contextlib.suppress(UnwritableError):
+            write(to_json(error_document(error)))
+            return
     lines = [f"error: {error.message}"]
     if error.where:
         lines.append(f"  where: {error.where}")
     if error.hint:
         lines.append(f"  hint:  {error.hint}")
-    print("\n".join(lines), file=sys.stderr)
+    tell("\n".join(lines))

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from capplan.cli.streams import tell
+
 WIDTH = 24
 TEXT = 70
 
@@ -50,7 +52,7 @@ def bar(after_interrupt: str) -> Iterator[Say]:
         yield drawn.say
     except KeyboardInterrupt:
         drawn.end()
-        print(after_interrupt, file=sys.stderr)
+        tell(after_interrupt)
         raise
     finally:
         drawn.end()

@@ -39,8 +39,8 @@ def error_document(error: CapplanError) -> dict[str, Any]:
 
 
 def to_json(document: dict[str, Any]) -> str:
-    """The text of a document."""
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    """The text of a document, in ASCII: the same bytes on every encoding."""
+    return json.dumps(document, indent=2, allow_nan=False)
 
 
 def plain(value: Any) -> Any:

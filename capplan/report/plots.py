@@ -5,17 +5,36 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from capplan.errors import UsageError
 from capplan.report.charts import Chart
 from capplan.report.svg import to_html, to_svg
 
 FLAG = "--plot"
+_WRITERS: dict[str, Callable[[Chart], str]] = {".svg": to_svg, ".html": to_html}
 PNG_SCALE = 2
 """Pixels of a PNG for each unit of the drawing."""
 
 COLUMNS, LEAST_COLUMNS, MOST_COLUMNS = 80, 40, 120
 """Width of a drawing of characters where the terminal does not tell its own, and the ends of what is drawn into."""
+
+
+def check_target(target: str) -> None:
+    """Refuse a file that no chart can be written to.
+
+    Raises:
+        UsageError: a name of another format, or a PNG without the library that draws it.
+    """
+    suffix = Path(target).suffix.lower()
+    if suffix not in (*_WRITERS, ".png"):
+        raise UsageError(
+            f"{target[:60]!r} is not a file that a plot can be written to",
+            where=FLAG,
+            hint="name a .svg, .html or .png file, or - for the terminal",
+        )
+    if suffix == ".png":
+        _cairosvg()
 
 
 def save_chart(chart: Chart, target: str) -> None:
@@ -25,21 +44,11 @@ def save_chart(chart: Chart, target: str) -> None:
         UsageError: another format, a file that cannot be written, a PNG without the library that draws it, or a chart
             without anything to draw.
     """
-    path = Path(target)
-    writers = {".svg": to_svg, ".html": to_html}
-    suffix = path.suffix.lower()
-    if suffix == ".png":
-        content = to_png(chart)
-    elif suffix in writers:
-        content = _drawn(chart, writers[suffix]).encode("utf-8")
-    else:
-        raise UsageError(
-            f"{target[:60]!r} is not a file that a plot can be written to",
-            where=FLAG,
-            hint="name a .svg, .html or .png file, or - for the terminal",
-        )
+    check_target(target)
+    writer = _WRITERS.get(Path(target).suffix.lower())
+    content = to_png(chart) if writer is None else _drawn(chart, writer).encode("utf-8")
     try:
-        path.write_bytes(content)
+        Path(target).write_bytes(content)
     except OSError as error:
         raise UsageError(f"cannot write {target[:60]}: {error.strerror}", where=FLAG) from None
 
@@ -50,6 +59,13 @@ def to_png(chart: Chart) -> bytes:
     Raises:
         UsageError: the library that draws it is not installed.
     """
+    cairosvg = _cairosvg()
+    text = _drawn(chart, lambda shown: to_svg(shown, dark=False))
+    drawn: bytes = cairosvg.svg2png(bytestring=text.encode("utf-8"), scale=PNG_SCALE)
+    return drawn
+
+
+def _cairosvg() -> Any:
     try:
         import cairosvg
     except (ImportError, OSError):
@@ -58,9 +74,7 @@ def to_png(chart: Chart) -> bytes:
             where=FLAG,
             hint="pip install 'capplan[plot]', or name a .svg or .html file",
         ) from None
-    text = _drawn(chart, lambda shown: to_svg(shown, dark=False))
-    drawn: bytes = cairosvg.svg2png(bytestring=text.encode("utf-8"), scale=PNG_SCALE)
-    return drawn
+    return cairosvg
 
 
 def draw_chart(chart: Chart, *, plain: bool) -> str:
@@ -79,4 +93,4 @@ def _drawn(chart: Chart, draw: Callable[[Chart], str]) -> str:
     try:
         return draw(chart)
     except ValueError as error:
-        raise UsageError(str(error), where=FLAG, hint=f"without {FLAG} the answer says why") from None
+        raise UsageError(str(error), where=FLAG, hint="the answer says why") from None

@@ -204,13 +204,14 @@ def _keys(table: Table) -> int:
     return 1
 
 
-def print_rich(view: View, notes: Sequence[tuple[str, str]], *, color: bool) -> None:
-    """Draw a view on the terminal."""
+def to_rich(view: View, notes: Sequence[tuple[str, str]], *, color: bool) -> str:
+    """A view drawn for the terminal, as wide as that is."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
     console = Console(no_color=not color, highlight=False)
+    console.begin_capture()
     if view.headline:
         console.print(Text(view.headline, style="bold"))
     for section in view.sections:
@@ -235,6 +236,7 @@ def print_rich(view: View, notes: Sequence[tuple[str, str]], *, color: bool) -> 
         console.print()
     for label, note in notes:
         console.print(Text.assemble((f"{label}: ", "yellow" if label == "warning" else "dim"), (note, "dim")))
+    return console.end_capture().rstrip("\n")
 
 
 def _box() -> Any:

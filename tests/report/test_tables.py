@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capplan.cli.app import run
-from capplan.report.tables import Column, Facts, Table, View, column_widths, parts_of, print_rich, room
+from capplan.report.tables import Column, Facts, Table, View, column_widths, parts_of, room, to_rich
 
 PLANS = Table(
     [
@@ -26,24 +26,21 @@ PLANS = Table(
 )  # fmt: skip
 
 
-def drawn(table: Table, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def drawn(table: Table, width: int, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("COLUMNS", str(width))
-    print_rich(View("headline", (table, Facts([("name", "value")]))), [("assumed", "something")], color=False)
-    return capsys.readouterr().out
+    return to_rich(View("headline", (table, Facts([("name", "value")]))), [("assumed", "something")], color=False)
 
 
 @pytest.mark.parametrize("width", [24, 40, 60, 80, 200])
-def test_numbers_and_words_stay_whole(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = drawn(PLANS, width, monkeypatch, capsys)
+def test_numbers_and_words_stay_whole(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = drawn(PLANS, width, monkeypatch)
     assert max(map(len, text.splitlines())) <= width
     for word in ("b200-sxm-180gb", "h100-pcie-80gb", "303.53", "1,349.55", "17,432.40", "runpod", "engine", "trtllm"):
         assert word in text, word
 
 
-def test_a_wide_terminal_has_one_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = drawn(PLANS, 200, monkeypatch, capsys).splitlines()
+def test_a_wide_terminal_has_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = drawn(PLANS, 200, monkeypatch).splitlines()
     row = next(line for line in lines if "akash" in line)
     assert row.split() == ["1", "2", "×", "b200-sxm-180gb", "vllm", "303.53", "0.22", "7,300.00", "akash"]
 
