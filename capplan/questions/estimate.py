@@ -377,13 +377,10 @@ def _explain_pools(pools: Pools, workload: Workload, point: OperatingPoint) -> l
     return [
         Explained("prefill", "G of one prompt alone", "", terms.prefill, "s"),
         Explained("prefill pool busy", "λ·G / P", f"λ = {point.request_rate:.4g}", terms.utilisation, ""),
-        Explained("TTFT", "t0 + tok·L + kx·S + wait + G", "", point.ttft, "s"),
-        Explained("cache moved", "bytes on a rank / bandwidth", "", pools.transfer, "s"),
+        Explained("cache moved", "X: bytes on a rank / bandwidth", "", pools.transfer, "s"),
+        Explained("TTFT", "t0 + tok·L + kx·S + wait + G + X", "", point.ttft, "s"),
         Explained(
             "decode step", "S of b sequences at context L + O/2", f"b = {terms.admitted:.4g}", terms.decode_step, "s"
-        ),
-        Explained(
-            "TPOT", "S + X/(O - 1)", f"{terms.decode_step:.4g} + {pools.transfer:.4g}/{further:g}", point.tpot, "s"
         ),
         Explained(
             "prefill replicas in balance",

@@ -5,12 +5,13 @@ P replicas prefill, D decode. Nothing interrupts a decode step, so that with b s
     S      = one decode step of b sequences at context L + O/2
     λ      = D·b / ((O - 1)·S)                                requests a second (Little's law in the decode pool)
     wait   = M/D/P queue at λ·(C - 1)/C                       a client does not wait for itself
-    TTFT   = t0 + tok·L + kx·S + wait + G                     the prefill pool gives the first token
-    E2E    = TTFT + X + (O - 1)·S                             X = bytes of a prompt's cache on a rank / bandwidth
+    TTFT   = t0 + tok·L + kx·S + wait + G + X                 X = bytes of a prompt's cache on a rank / bandwidth
+    E2E    = TTFT + (O - 1)·S
     C      = λ · E2E
 
 b is found so that the clients add up to C; where the prefill pool or the decode pool is full before that, the other
-clients wait in front of it. Both pools work alike where ``P/G = D·b/((O - 1)·S)``: for each decode
+clients wait in front of it. The first token reaches the client from the decode pool, after the cache: vLLM makes it
+there, SGLang and TensorRT-LLM send it along. Both pools work alike where ``P/G = D·b/((O - 1)·S)``: for each decode
 replica ``G·b/((O - 1)·S)`` prefill replicas.
 
 Source: the equations of `capplan.serving.steady_state`, the queue of `capplan.serving.queueing`; the idea: Zhong et
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import floor
 
+from capplan.describe.engine_times import EngineTimes
 from capplan.errors import UsageError
 from capplan.serving.queueing import mean_wait
 from capplan.serving.replica import Replica
@@ -140,25 +142,89 @@ class Pools:
         return first + (running - lower) * (self.replica.decode(lower + 1, context).seconds(times) - first)
 
     def _point(self, workload: Workload, prefill: float, running: float, clients: float) -> OperatingPoint:
-        """The point at which b sequences run on each group that decodes."""
-        times = self.replica.machine.times
-        step = self._step(workload, running)
-        servers, further = self.prefill_groups, workload.osl - 1
-        rate = self._rate(workload, running)
-        busy = rate * prefill / servers
-        others = rate * max(clients - 1, 0) / clients
-        wait = mean_wait(others, prefill, servers, service_scv=workload.isl_variation)
-        fixed = times.first_token + times.per_input_token * workload.isl + times.first_token_steps * step
-        ttft = fixed + wait + prefill
-        residing = self.transfer + further * step
-        return OperatingPoint(
-            ttft=ttft,
-            tpot=residing / further,
-            e2e=ttft + residing,
-            request_rate=rate,
-            output_rate=rate * workload.osl,
-            input_rate=rate * workload.isl,
-            admitted_batch=min(running * self.groups + servers * busy, clients),
-            queued=False,
-            terms=ServingTerms(running, step, 0.0, prefill, 0.0, wait + prefill, 0.0, busy),
+        """The point at which b sequences run on each group that decodes, among so many clients."""
+        step, servers = self._step(workload, running), self.prefill_groups
+        return flow(
+            workload,
+            self.replica.machine.times,
+            Flow(prefill, step, running, self.transfer, servers, self.groups),
+            clients,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What requests meet on their way through two pools.
+
+    Args:
+        prefill: G, seconds of one prompt on one group of the prefill pool.
+        step: S, seconds of a decode step.
+        running: b, sequences on each group that decodes.
+        transfer: X, seconds to move the cache of one prompt.
+        servers: groups that prefill.
+        groups: groups that decode.
+    """
+
+    prefill: float
+    step: float
+    running: float
+    transfer: float
+    servers: int
+    groups: int
+
+    def rate(self, osl: float) -> float:
+        """``λ = D·b / ((O - 1)·S)``, requests a second."""
+        return self.groups * self.running / ((osl - 1) * self.step)
+
+
+def flow(workload: Workload, times: EngineTimes, pools: Flow, clients: float) -> OperatingPoint:
+    """The operating point of a flow of requests; see the module for the equations.
+
+    Args:
+        workload: lengths of the requests.
+        times: of the engine.
+        pools: what the requests meet.
+        clients: C, of whom none waits for itself.
+    """
+    further, rate = workload.osl - 1, pools.rate(workload.osl)
+    wait = _wait(workload, pools, rate, clients)
+    ttft = _first(workload, times, pools) + wait
+    busy = rate * pools.prefill / pools.servers
+    return OperatingPoint(
+        ttft=ttft,
+        tpot=pools.step,
+        e2e=ttft + further * pools.step,
+        request_rate=rate,
+        output_rate=rate * workload.osl,
+        input_rate=rate * workload.isl,
+        admitted_batch=min(pools.running * pools.groups + pools.servers * busy, clients),
+        queued=False,
+        terms=ServingTerms(pools.running, pools.step, 0.0, pools.prefill, 0.0, wait + pools.prefill, 0.0, busy),
+    )
+
+
+def open_flow(workload: Workload, times: EngineTimes, pools: Flow) -> OperatingPoint:
+    """`flow` among as many clients as its rate makes: ``C = λ · E2E(C)``, from below.
+
+    E2E grows with C, so that clients that are put in again and again come to the least number that fits. Where the
+    prefill pool cannot keep up, times are infinite.
+    """
+    rate = pools.rate(workload.osl)
+    served = _first(workload, times, pools) + (workload.osl - 1) * pools.step
+    clients, found = 0.0, max(1.0, rate * served)
+    while clients * (1 + 1e-6) < found < float("inf"):
+        clients = found
+        found = max(1.0, rate * (served + _wait(workload, pools, rate, clients)))
+    return flow(workload, times, pools, found)
+
+
+def _wait(workload: Workload, pools: Flow, rate: float, clients: float) -> float:
+    """Seconds in front of the prefill pool: a queue of the other clients' requests."""
+    others = rate * (1 - 1 / clients) if clients > 1 else 0.0
+    return mean_wait(others, pools.prefill, pools.servers, service_scv=workload.isl_variation)
+
+
+def _first(workload: Workload, times: EngineTimes, pools: Flow) -> float:
+    """Seconds to a first token that waits for nobody."""
+    fixed = times.first_token + times.per_input_token * workload.isl + times.first_token_steps * pools.step
+    return fixed + pools.prefill + pools.transfer
