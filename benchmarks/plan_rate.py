@@ -2,9 +2,10 @@
 
 Run: python benchmarks/plan_rate.py [repetitions]
 
-For each plan the least processor time (user + system) and the wall time beside it of so many runs of the command, 5 by
-default, each in a process of its own with Python's start and every import; and of the search alone in this process,
-with the options that there were, and those whose times were worked out.
+For each plan, and for each with prefill and decode on pools of their own tried as well, the least processor time (user +
+system) and the wall time beside it of so many runs of the command, 5 by default, each in a process of its own with
+Python's start and every import; and of the search alone in this process, with the options that there were, and those
+whose times were worked out.
 """
 
 from __future__ import annotations
@@ -13,21 +14,25 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 from capplan.questions.plan import plan_of
 from capplan.questions.plan_request import PlanRequest
+from capplan.questions.pools import PoolsChoice
 
-PLANS = (
+TOGETHER = (
     PlanRequest(model="llama3.1-70b", isl=2000, osl=500, request_rate=5, ttft=1, tpot=0.05),
     PlanRequest(model="deepseek-r1", isl=4000, osl=1000, request_rate=5, ttft=2, tpot=0.05),
 )
+PLANS = (*TOGETHER, *(replace(request, pools=(PoolsChoice(),)) for request in TOGETHER))
 
 
 def arguments(request: PlanRequest) -> list[str]:
     """The command that asks for a plan."""
     words = ["plan", "--model", request.model, "--isl", f"{request.isl:g}", "--osl", f"{request.osl:g}"]
     words += ["--request-rate", f"{request.request_rate:g}"]
-    return [*words, "--ttft", f"{request.ttft:g}s", "--tpot", f"{1e3 * (request.tpot or 0):g}ms"]
+    words += ["--ttft", f"{request.ttft:g}s", "--tpot", f"{1e3 * (request.tpot or 0):g}ms"]
+    return words + [word for pools in request.pools for word in ("--disaggregate", pools.label)]
 
 
 def command_seconds(request: PlanRequest) -> tuple[float, float]:

@@ -31,13 +31,14 @@ from capplan.cli.money import (
 from capplan.cli.options import HardwareDir, IgnoreKey, Model, ModelsDir, Online
 from capplan.cli.output import answers
 from capplan.cli.setting import ProfilesDir
-from capplan.describe.quantities import parse_integer, parse_list, parse_tokens
+from capplan.describe.quantities import parse_bandwidth, parse_integer, parse_list, parse_tokens
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer
 from capplan.questions.drafting import DraftRequest
 from capplan.questions.plan import plan_of
 from capplan.questions.plan_request import DEFAULT_ENGINES, Folders, PlanRequest
 from capplan.questions.plan_result import PlanResult
+from capplan.questions.pools import PoolsChoice, parse_choices
 from capplan.report.engine_flags import EMITTERS, engine_of
 from capplan.report.views.plan import plan_chart, plan_view
 
@@ -79,6 +80,17 @@ def command(
     ] = None,
     draft_model: Annotated[
         Text, option("--draft-model", help="A model that drafts [the model's MTP layers].", panel=_SPACE)
+    ] = None,
+    disaggregate: Annotated[
+        str,
+        option(
+            "--disaggregate",
+            help="Prefill and decode apart, tried as well: auto, 2P4D, or several.",
+            panel=_SPACE,
+        ),
+    ] = "none",
+    kv_transfer_bandwidth: Annotated[
+        Text, option("--kv-transfer-bandwidth", help="Of each GPU, between pools [links, or 50GB/s].", panel=_SPACE)
     ] = None,
     price_cap: Annotated[Text, option("--price-cap", help="Dollars an hour, at most.", panel="Prices")] = None,
     price_per_gpu_hour: PricePerGpuHour = None,
@@ -126,6 +138,7 @@ def command(
         max_num_seqs=load.max_num_seqs,
         max_nodes=parse_integer(max_nodes, "--max-nodes", least=1, most=64),
         drafting=_drafting(speculative_tokens, acceptance, draft_model),
+        pools=_pools(disaggregate, kv_transfer_bandwidth),
         price_cap=optional_money(price_cap, "--price-cap"),
         pricing=pricing_of(price_per_gpu_hour, provider, commitment, region, on),
         spare_replicas=parse_integer(spare_replicas, "--spare-replicas"),
@@ -156,3 +169,12 @@ def _names(text: str, flag: str) -> tuple[str, ...]:
     if not all(names):
         raise UsageError(f"{text[:40]!r} is not a list of names", where=flag)
     return names
+
+
+def _pools(disaggregate: str, bandwidth: str | None) -> tuple[PoolsChoice, ...]:
+    """Ways to keep prefill and decode apart."""
+    rate = parse_bandwidth(bandwidth, "--kv-transfer-bandwidth") if bandwidth else None
+    pools = parse_choices(disaggregate, rate)
+    if rate is not None and not pools:
+        raise UsageError("between which pools?", where="--kv-transfer-bandwidth", hint="give --disaggregate auto")
+    return pools

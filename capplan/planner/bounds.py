@@ -106,11 +106,15 @@ class Bound:
         ttft: seconds, at least.
         tpot: seconds, at least.
         rate: requests a second of one group between this batch and the next, at most.
+        step: seconds of an output token's own decode step, at least; as predicted.
+        prefill: seconds of one prompt, at least; as predicted.
     """
 
     ttft: Real
     tpot: Real
     rate: Real
+    step: Real
+    prefill: float
 
 
 @dataclass(frozen=True)
@@ -203,13 +207,16 @@ def bound_of(
         tokens = np.maximum(np.maximum(tokens, step), step + others * spared)
     else:
         tokens = step + others * one
-    tpot = (tokens + times.per_sequence * BATCHES + times.per_step) / per_round
+    beside = times.per_sequence * BATCHES + times.per_step
+    tpot = (tokens + beside) / per_round
     fixed = times.first_token + times.per_input_token * isl + times.first_token_steps * tpot
-    ttft = fixed + np.maximum(one, floor) + times.decode_share * tpot
+    prefill = np.maximum(one, floor)
+    ttft = fixed + prefill + times.decode_share * tpot
     ahead = np.append(BATCHES[1:], BATCHES[-1])
     slow_first, slow_token = slowdown(machine, widening)
     ttft, tpot = ttft * slow_first, tpot * slow_token
-    return Bound(ttft, tpot, ahead / (ttft + (osl - 1) * tpot))
+    rate = ahead / (ttft + (osl - 1) * tpot)
+    return Bound(ttft, tpot, rate, (step + beside) / per_round, float(prefill[0]))
 
 
 def least_time(work: StepWork, machine: Machine, *, prompts: bool = False) -> LeastTime:

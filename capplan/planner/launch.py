@@ -3,8 +3,11 @@
 vLLM is given the tensor-parallel and data-parallel ranks of a stage apart; SGLang and TensorRT-LLM are given
 all ranks as tensor-parallel ones, and how attention is divided among them beside it.
 
-Source: vLLM 0.33 vllm/engine/arg_utils.py; SGLang 0.5.23 sglang/srt/arg_groups/fields; TensorRT-LLM
-tensorrt_llm/commands/serve.py (see `capplan.describe.launch_options`).
+Where prefill and decode run on pools of their own, each server is told its role, and a router stands before both.
+
+Source: vLLM 0.33 vllm/engine/arg_utils.py, docs/features/nixl_connector_usage.md and vllm-project/router; SGLang
+0.5.23 sglang/srt/arg_groups/fields and docs/advanced_features/pd_disaggregation.md; TensorRT-LLM
+tensorrt_llm/commands/serve.py and docs/source/features/disagg-serving.md (see `capplan.describe.launch_options`).
 """
 
 from __future__ import annotations
@@ -12,10 +15,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from capplan.errors import UsageError
 
 Options = tuple[tuple[str, str | None], ...]
+Role = Literal["both", "prefill", "decode"]
+Setting = str | int | float | bool | list[str]
+
+PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
+"""Where each engine's server listens unless told otherwise."""
+
+ROUTER_PORT = 8080
+"""Where the router of two pools listens."""
+
+ROUTER_FILE = "disaggregated.yaml"
+"""The file that TensorRT-LLM's router reads."""
 
 _QUANTISED_KV = {"vllm": "fp8", "sglang": "fp8_e4m3", "trtllm": "fp8"}
 
@@ -40,6 +55,7 @@ class Launch:
         gpus_per_node: devices of one host.
         drafted: tokens drafted a round; 0: it does not draft.
         draft_model: id or path of what drafts; None: the model's MTP layers.
+        role: which of prefill and decode it does.
     """
 
     engine: str
@@ -57,6 +73,7 @@ class Launch:
     gpus_per_node: int = 8
     drafted: int = 0
     draft_model: str | None = None
+    role: Role = "both"
 
     @property
     def gpus(self) -> int:
@@ -85,13 +102,15 @@ class Command:
         per_host: further options of each host where a replica has several; ``{rank}`` is the host's number and
             ``{leader}`` the first one's address.
         follower: further flags of every host but the first.
+        environment: variables; ``{host}`` is the server's own address.
     """
 
     words: tuple[str, ...]
     options: Options
-    config: tuple[tuple[str, str | int | float | bool], ...] = ()
+    config: tuple[tuple[str, Setting], ...] = ()
     per_host: Options = ()
     follower: Options = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def arguments(self) -> list[str]:
@@ -131,6 +150,7 @@ def vllm_command(launch: Launch) -> Command:
         *_where(launch.kv is not None, "--kv-cache-dtype", launch.kv),
         *_where(launch.quantization is not None, "--quantization", launch.quantization),
         *_where(launch.drafted > 0, "--speculative-config", _vllm_drafts(launch)),
+        *_where(launch.role != "both", "--kv-transfer-config", _vllm_transfer(launch)),
     ]
     per_host: Options = (("--node-rank", "{rank}"), ("--master-addr", "{leader}"))
     several = launch.nodes > 1
@@ -140,6 +160,7 @@ def vllm_command(launch: Launch) -> Command:
         tuple(options),
         per_host=per_host if several else (),
         follower=follower if several else (),
+        environment=() if launch.role == "both" else (("VLLM_NIXL_SIDE_CHANNEL_HOST", "{host}"),),
     )
 
 
@@ -160,6 +181,8 @@ def sglang_command(launch: Launch) -> Command:
         *_where(launch.kv is not None, "--kv-cache-dtype", launch.kv),
         *_where(launch.quantization is not None, "--quantization", launch.quantization),
         *_sglang_drafts(launch),
+        *_where(launch.role != "both", "--disaggregation-mode", launch.role),
+        *_where(launch.role != "both", "--disaggregation-transfer-backend", "nixl"),
     ]
     per_host: Options = (("--node-rank", "{rank}"), ("--dist-init-addr", "{leader}:20000"))
     words = ("python", "-m", "sglang.launch_server")
@@ -180,19 +203,74 @@ def trtllm_command(launch: Launch) -> Command:
         ("--free_gpu_memory_fraction", f"{launch.memory_fraction:g}"),
         ("--enable_chunked_prefill", None),
     ]
-    config: list[tuple[str, str | int | float | bool]] = []
+    config: list[tuple[str, Setting]] = []
     if launch.kv is not None:
         config.append(("kv_cache_config.dtype", launch.kv))
     if launch.dp > 1:
         config.append(("enable_attention_dp", True))
     if launch.drafted:
         config += [("speculative_config.decoding_type", "MTP"), ("speculative_config.max_draft_len", launch.drafted)]
+    if launch.role != "both":
+        config += [("cache_transceiver_config.backend", "DEFAULT")]
+        config += [("cache_transceiver_config.max_tokens_in_buffer", launch.max_model_len)]
+    if launch.role == "prefill":
+        config.append(("disable_overlap_scheduler", True))
     if config:
-        options.append(("--config", "trtllm.yaml"))
+        options.append(("--config", config_file(launch)))
     words: tuple[str, ...] = ("trtllm-serve", launch.model)
     if launch.nodes > 1:
         words = ("mpirun", "-n", str(launch.gpus), "trtllm-llmapi-launch", *words)
     return Command(words, tuple(options), tuple(config))
+
+
+def config_file(launch: Launch) -> str:
+    """The file that TensorRT-LLM reads beside its command."""
+    return "trtllm.yaml" if launch.role == "both" else f"{launch.role}.yaml"
+
+
+def servers_of(engine: str, role: str, replicas: int, pattern: str = "{role}-{place}") -> list[str]:
+    """``host:port`` of every replica of a pool.
+
+    Args:
+        engine: whose servers.
+        role: the pool.
+        replicas: how many.
+        pattern: of a host's name, with the pool and the replica's number in it.
+    """
+    return [f"{pattern.format(role=role, place=place)}:{PORTS[engine]}" for place in range(replicas)]
+
+
+def router_command(engine: str, prefill: list[str], decode: list[str]) -> Command:
+    """What stands before two pools and sends each request through both; servers are named ``host:port``.
+
+    Raises:
+        UsageError: an engine whose pools capplan does not join.
+    """
+    if engine == "trtllm":
+        config: list[tuple[str, Setting]] = [("hostname", "0.0.0.0"), ("port", ROUTER_PORT)]
+        for section, servers in (("context_servers", prefill), ("generation_servers", decode)):
+            config += [(f"{section}.num_instances", len(servers)), (f"{section}.urls", servers)]
+        return Command(("trtllm-serve", "disaggregated"), (("-c", ROUTER_FILE),), tuple(config))
+    router = _ROUTERS.get(engine)
+    if router is None:
+        raise UsageError(f"no router is known for {engine}", where="--engine", hint=f"one of {', '.join(_COMMANDS)}")
+    words, flag = router
+    both: list[tuple[str, str | None]] = [("--prefill", f"http://{server}") for server in prefill]
+    both += [("--decode", f"http://{server}") for server in decode]
+    return Command(words, ((flag, None), *both, ("--host", "0.0.0.0"), ("--port", str(ROUTER_PORT))))
+
+
+_ROUTERS: dict[str, tuple[tuple[str, ...], str]] = {
+    "vllm": (("vllm-router",), "--vllm-pd-disaggregation"),
+    "sglang": (("python", "-m", "sglang_router.launch_router"), "--pd-disaggregation"),
+}
+"""Routers: the program, and the flag by which it joins pools."""
+
+
+def _vllm_transfer(launch: Launch) -> str:
+    """VLLM's KV connector, as JSON."""
+    role = "kv_producer" if launch.role == "prefill" else "kv_consumer"
+    return json.dumps({"kv_connector": "NixlConnector", "kv_role": role})
 
 
 def _vllm_drafts(launch: Launch) -> str:

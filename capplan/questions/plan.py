@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from math import ceil
@@ -14,8 +14,9 @@ import numpy as np
 from capplan.cost.amounts import usd
 from capplan.cost.cost import DAYS_PER_MONTH, HOURS_PER_DAY
 from capplan.planner.capacity import Rungs, rungs_at, serving_at
-from capplan.planner.launch import Launch, launch_command
+from capplan.planner.launch import Launch, launch_command, router_command, servers_of
 from capplan.planner.pareto import pareto_front
+from capplan.planner.pools import AS_PREDICTED, Pair, PoolReplica
 from capplan.planner.rejections import Rejections
 from capplan.questions.answer import Answer, Explained
 from capplan.questions.plan_option import Candidate
@@ -25,12 +26,14 @@ from capplan.questions.plan_result import (
     PlanDrafts,
     PlanFormats,
     PlanParallel,
+    PlanPools,
     PlanResult,
     PlanRow,
     PlanSettings,
     Rejected,
 )
 from capplan.questions.plan_search import DEARER, PlanSearch
+from capplan.questions.pools import pools_label, way_between
 from capplan.serving.speculation import SpeculativeReplica
 from capplan.serving.spread import tpot_interval, ttft_interval
 
@@ -94,6 +97,7 @@ def launch_of(item: Candidate) -> Launch:
         gpus_per_node=option.gpu.gpus_per_node or 1,
         drafted=drafts.speculative_tokens if drafts else 0,
         draft_model=drafts.draft_model_id if drafts else None,
+        role="decode" if item.pair else "both",
     )
 
 
@@ -117,15 +121,12 @@ def _row(item: Candidate, request: PlanRequest) -> PlanRow:
     assert item.hire is not None
     assert item.replica is not None
     assert item.budget is not None
-    assert item.capacity is not None
     option, machine = item.option, item.replica.machine
-    point = _operating_point(item, request)
-    ttft, tpot = float(point.ttft[0]), float(point.tpot[0])
+    served = _pair_served(item, item.pair, request) if item.pair else _served(item, request)
+    ttft, tpot, rate = served.ttft, served.tpot, served.rate
     carried = machine.kernels.carried_error("gemm") if machine.kernels is not None else None
     first, token = ttft_interval(ttft, machine.times, carried), tpot_interval(tpot, machine.times, carried)
     hired = item.replicas + request.spare_replicas
-    rate = request.request_rate or float(point.rate[0]) * item.replicas
-    capacity = item.capacity.sure_rate * item.replicas
     launch = launch_of(item)
     settings = item.budget.plan
     price = item.hire.price
@@ -145,8 +146,9 @@ def _row(item: Candidate, request: PlanRequest) -> PlanRow:
             float(settings.utilization),
         ),
         drafting=_drafts(item),
+        pools=_pools(item.pair, served.busy, launch) if item.pair else None,
         replicas=hired,
-        concurrency=int(point.clients[0]) * point.groups,
+        concurrency=served.concurrency,
         ttft_ms=1e3 * ttft,
         ttft_ms_low=1e3 * first.low,
         ttft_ms_high=1e3 * first.high,
@@ -156,8 +158,8 @@ def _row(item: Candidate, request: PlanRequest) -> PlanRow:
         e2e_ms=1e3 * (ttft + (request.osl - 1) * tpot),
         ttft_margin=1 - ttft / request.ttft if request.ttft is not None else None,
         tpot_margin=1 - tpot / request.tpot if request.tpot is not None else None,
-        request_capacity=capacity,
-        utilisation=rate / capacity,
+        request_capacity=served.capacity,
+        utilisation=served.used,
         cost_per_hour=usd(item.cost),
         cost_per_month=usd(item.cost * MONTH_HOURS),
         cost_per_1m_tokens=usd(item.cost / 3600 / (Fraction(rate) * Fraction(request.isl + request.osl)) * 10**6),
@@ -167,9 +169,45 @@ def _row(item: Candidate, request: PlanRequest) -> PlanRow:
         instances=item.hire.instances(hired),
         pareto=False,
         launch=shlex.join(launch_command(launch).arguments),
-        check=_checks(item, request, launch, rate / item.replicas),
-        notes=tuple(_notes(item)),
+        check=_checks(item, request, launch, rate / (item.pair.units if item.pair else item.replicas)),
+        notes=tuple(_notes(item, request.spare_replicas)),
     )
+
+
+@dataclass(frozen=True)
+class _Served:
+    """A plan under its load: seconds, requests a second of all replicas, requests at once on each, the most requests a
+    second that it carries, the share of that which it does, and how busy its prefill pool is.
+    """
+
+    ttft: float
+    tpot: float
+    rate: float
+    concurrency: int
+    capacity: float
+    used: float
+    busy: float = 0.0
+
+
+def _served(item: Candidate, request: PlanRequest) -> _Served:
+    """Replicas that do both prefill and decode."""
+    assert item.capacity is not None
+    point = _operating_point(item, request)
+    rate = request.request_rate or float(point.rate[0]) * item.replicas
+    clients = int(point.clients[0]) * point.groups
+    capacity = item.capacity.sure_rate * item.replicas
+    return _Served(float(point.ttft[0]), float(point.tpot[0]), rate, clients, capacity, rate / capacity)
+
+
+def _pair_served(item: Candidate, pair: Pair, request: PlanRequest) -> _Served:
+    """Pools."""
+    assert item.replica is not None
+    load = request.pool_load(AS_PREDICTED)
+    point = PoolReplica(item.replica, load).under(pair)
+    rate = request.request_rate or point.request_rate * pair.units
+    running = ceil(point.terms.admitted * item.option.shape.dp)
+    used = load.units(pair.capacity) / pair.units
+    return _Served(point.ttft, point.tpot, rate, running, pair.sure_rate, used, point.terms.utilisation)
 
 
 def _operating_point(item: Candidate, request: PlanRequest) -> Rungs:
@@ -183,6 +221,22 @@ def _operating_point(item: Candidate, request: PlanRequest) -> Rungs:
     groups = item.capacity.rungs.groups
     clients = ceil((request.concurrency or 0) / (item.replicas * groups))
     return rungs_at(item.replica, lengths, limits, np.array([clients]))
+
+
+def _pools(pair: Pair, busy: float, launch: Launch) -> PlanPools:
+    """The pools of a plan, and what starts them beside its decode replicas."""
+    servers = [
+        servers_of(launch.engine, role, number) for role, number in (("prefill", pair.prefill), ("decode", pair.decode))
+    ]
+    return PlanPools(
+        pair.prefill,
+        pair.decode,
+        pair.units,
+        1e3 * pair.transfer,
+        busy,
+        shlex.join(launch_command(replace(launch, role="prefill")).arguments),
+        shlex.join(router_command(launch.engine, *servers).arguments),
+    )
 
 
 def _marked(rows: list[PlanRow]) -> list[PlanRow]:
@@ -212,17 +266,24 @@ def _checks(item: Candidate, request: PlanRequest, launch: Launch, rate: float) 
     load += ["--ttft", f"{1e3 * request.ttft:g}ms"] if request.ttft is not None else []
     load += ["--tpot", f"{1e3 * request.tpot:g}ms"] if request.tpot is not None else []
     load += ["--speculative-tokens", drafted, "--acceptance", chance, *drafting] if drafts else []
+    load += ["--disaggregate", pools_label(item.pair.prefill, item.pair.decode)] if item.pair else []
+    bandwidth = option.pools.transfer_bandwidth if option.pools else None
+    load += ["--kv-transfer-bandwidth", f"{bandwidth / 1e9:.9g}GB/s"] if bandwidth else []
     fit = ["capplan", "fit", *shared, *seqs, "--max-model-len", str(launch.max_model_len), "--check"]
     fit += ["--num-speculative-tokens", drafted, *drafting] if drafts else []
     return shlex.join(fit), shlex.join(["capplan", "estimate", *shared, *seqs, *load])
 
 
-def _notes(item: Candidate) -> list[str]:
+def _notes(item: Candidate, spare: int) -> list[str]:
     """What may mislead about one plan."""
     notes = [text for text in (item.setting.warnings if item.setting else ()) if "doubtful" not in text]
     kernels = item.replica.machine.kernels if item.replica else None
     if kernels is not None and kernels.carried is not None:
         notes.append(f"{item.option.gpu.name} was not measured: constants of {kernels.profile.name}")
+    if item.pair is not None and item.option.pools is not None and item.setting is not None:
+        replicas = item.pair.prefill + item.pair.decode
+        notes.append(way_between(item.setting, replicas, item.option.pools.transfer_bandwidth)[1])
+        notes += [f"spare replicas, {spare} of them, stand by for either pool"] if spare else []
     return notes
 
 
@@ -258,6 +319,8 @@ def _inputs(request: PlanRequest, search: PlanSearch) -> dict[str, Any]:
         "speculative_tokens": [draft.tokens for draft in request.drafting] or None,
         "acceptance": request.drafting[0].acceptance if request.drafting else None,
         "draft_model": request.drafting[0].draft_model if request.drafting else None,
+        "disaggregate": [pools.label for pools in request.pools] or None,
+        "kv_transfer_bandwidth": request.pools[0].transfer_bandwidth if request.pools else None,
         "price_cap": request.price_cap,
         "price_per_gpu_hour": pricing.price_per_gpu_hour,
         "provider": pricing.provider,
@@ -278,20 +341,8 @@ def _warnings(rows: list[PlanRow], found: list[Candidate], request: PlanRequest)
 def _explain(item: Candidate, request: PlanRequest) -> list[Explained]:
     """How the best plan's cost comes about."""
     assert item.hire is not None
-    assert item.capacity is not None
-    sure, hourly = item.capacity.sure_rate, float(item.cost)
-    hired = item.replicas + request.spare_replicas
-    lines = [
-        Explained(
-            "one replica in time",
-            "max C / E2E at the bad end, TTFT and TPOT within limits",
-            f"C = {item.capacity.clients * item.capacity.rungs.groups}",
-            sure,
-            "requests/s",
-        )
-    ]
-    if request.request_rate is not None:
-        lines.append(Explained("replicas", "⌈λ / μ⌉", f"⌈{request.request_rate:g} / {sure:.4g}⌉", item.replicas, ""))
+    hourly, hired = float(item.cost), item.replicas + request.spare_replicas
+    lines = _explain_pools(item.pair, request) if item.pair else _explain_replicas(item, request)
     instance = float(item.hire.usd_per_instance_hour)
     lines += [
         Explained(
@@ -304,4 +355,41 @@ def _explain(item: Candidate, request: PlanRequest) -> list[Explained]:
         ),
         Explained("a month", "730 · an hour", f"730 · {hourly:g}", hourly * 730, "USD"),
     ]
+    return lines
+
+
+def _explain_replicas(item: Candidate, request: PlanRequest) -> list[Explained]:
+    assert item.capacity is not None
+    sure = item.capacity.sure_rate
+    lines = [
+        Explained(
+            "one replica in time",
+            "max C / E2E at the bad end, TTFT and TPOT within limits",
+            f"C = {item.capacity.clients * item.capacity.rungs.groups}",
+            sure,
+            "requests/s",
+        )
+    ]
+    if request.request_rate is not None:
+        lines.append(Explained("replicas", "⌈λ / μ⌉", f"⌈{request.request_rate:g} / {sure:.4g}⌉", item.replicas, ""))
+    return lines
+
+
+def _explain_pools(pair: Pair, request: PlanRequest) -> list[Explained]:
+    sure, terms = pair.sure_rate / pair.units, pair.capacity.terms
+    times = "at the bad end" if request.request_rate is not None else "as predicted"
+    lines = [
+        Explained("prefill", f"G of one prompt alone, {times}", "", terms.prefill, "s"),
+        Explained("decode step", f"S of b sequences, {times}", f"b = {terms.admitted:.4g}", terms.decode_step, "s"),
+        Explained("cache moved", "X: bytes on a rank / bandwidth", "", pair.transfer, "s"),
+        Explained(
+            f"{pools_label(pair.prefill, pair.decode)} in time",
+            "max C / E2E at the bad end, TTFT and TPOT within limits",
+            f"C = {pair.capacity.request_rate * pair.capacity.e2e:.4g}",
+            sure,
+            "requests/s",
+        ),
+    ]
+    if request.request_rate is not None:
+        lines.append(Explained("units", "⌈λ / μ⌉", f"⌈{request.request_rate:g} / {sure:.4g}⌉", pair.units, ""))
     return lines

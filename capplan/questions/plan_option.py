@@ -11,9 +11,11 @@ from capplan.describe.gpu import GpuSpec
 from capplan.memory.budget import MemoryBudget
 from capplan.planner.bounds import Bound
 from capplan.planner.capacity import Capacity
+from capplan.planner.pools import Pair
 from capplan.planner.space import Shape
 from capplan.questions.drafting import DraftRequest
 from capplan.questions.plan_formats import FormatChoice
+from capplan.questions.pools import PoolsChoice
 from capplan.questions.setting import Setting
 from capplan.serving.replica import Replica
 from capplan.serving.speculation import expected_tokens
@@ -33,6 +35,7 @@ class Option:
         shape: the parallel sizes.
         budget: tokens of a step.
         draft: how it drafts; None: it does not.
+        pools: how prefill and decode are kept apart; None: each replica does both.
     """
 
     gpu: GpuSpec
@@ -42,6 +45,12 @@ class Option:
     shape: Shape
     budget: int
     draft: DraftRequest | None = None
+    pools: PoolsChoice | None = None
+
+    @property
+    def least_replicas(self) -> int:
+        """The fewest that can be hired."""
+        return self.pools.replicas if self.pools else 1
 
     @property
     def per_round(self) -> float:
@@ -58,7 +67,8 @@ class Option:
         sizes += ["ep"] if shape.ep else []
         kv = f", {self.kv} KV" if self.kv != "auto" else ""
         drafts = f", drafts of {self.draft.tokens}" if self.draft else ""
-        return f"{shape.gpus} × {self.gpu.name} {' '.join(sizes)} {self.engine} {self.format.label}{kv}{drafts}"
+        pools = f", pools {self.pools.label}" if self.pools else ""
+        return f"{shape.gpus} × {self.gpu.name} {' '.join(sizes)} {self.engine} {self.format.label}{kv}{drafts}{pools}"
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,8 @@ class Candidate:
         bound: what the roofline allows.
         budget: where its memory goes.
         replica: the server.
-        capacity: how much it takes.
+        capacity: how much it takes, if it does both prefill and decode.
+        pair: its pools.
     """
 
     option: Option
@@ -90,6 +101,7 @@ class Candidate:
     budget: MemoryBudget | None = field(default=None, repr=False)
     replica: Replica | None = field(default=None, repr=False)
     capacity: Capacity | None = field(default=None, repr=False)
+    pair: Pair | None = field(default=None, repr=False)
 
     @property
     def key(self) -> tuple[Fraction, bool, float]:

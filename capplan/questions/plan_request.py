@@ -9,8 +9,10 @@ from pathlib import Path
 
 from capplan.errors import UsageError, did_you_mean
 from capplan.planner.capacity import INTERVAL, Lengths, Limits
+from capplan.planner.pools import PoolLoad
 from capplan.questions.cost_request import Pricing
 from capplan.questions.drafting import DraftRequest
+from capplan.questions.pools import PoolsChoice
 
 DEFAULT_ENGINES = ("vllm", "sglang", "trtllm")
 """Engines whose servers were measured."""
@@ -57,6 +59,7 @@ class PlanRequest:
         max_num_seqs: sequences at once; None: the engine's default.
         max_nodes: hosts of one replica, at most.
         drafting: ways to draft that are tried beside not drafting.
+        pools: ways to keep prefill and decode apart that are tried beside replicas that do both.
         price_cap: dollars an hour, at most; None: any.
         pricing: where GPUs are hired.
         spare_replicas: replicas beside those that the load needs.
@@ -81,6 +84,7 @@ class PlanRequest:
     max_num_seqs: int | None = None
     max_nodes: int = 2
     drafting: tuple[DraftRequest, ...] = ()
+    pools: tuple[PoolsChoice, ...] = ()
     price_cap: Decimal | None = None
     pricing: Pricing = field(default_factory=Pricing)
     spare_replicas: int = 0
@@ -114,6 +118,8 @@ class PlanRequest:
             raise UsageError(f"must be at least 0 and under 1, not {self.confidence:g}", where="--confidence")
         if any(draft.medusa_heads for draft in self.drafting):
             raise UsageError("Medusa heads are not planned", where="--medusa-heads", hint="name a --draft-model")
+        if self.pools and self.osl < 2:
+            raise UsageError("with one output token there is nothing to decode", where="--osl")
         if self.spare_replicas < 0:
             raise UsageError(f"must be at least 0, not {self.spare_replicas}", where="--spare-replicas")
 
@@ -121,6 +127,10 @@ class PlanRequest:
     def lengths(self) -> Lengths:
         """The requests."""
         return Lengths(self.isl, self.osl, self.prefix_hit_rate)
+
+    def pool_load(self, slow: tuple[float, float]) -> PoolLoad:
+        """What pools must carry, with the factors of the bad end."""
+        return PoolLoad(self.lengths, self.limits, slow, self.request_rate, self.concurrency)
 
     @property
     def limits(self) -> Limits:

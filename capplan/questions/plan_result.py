@@ -61,6 +61,29 @@ class PlanDrafts:
 
 
 @dataclass(frozen=True)
+class PlanPools:
+    """Replicas that only prefill, and replicas that only decode.
+
+    Args:
+        prefill_replicas: of each unit.
+        decode_replicas: of each unit.
+        units: equal pairs of pools, each with a router of its own.
+        kv_transfer_ms: milliseconds that a prompt's cache takes to the decode pool; part of TTFT.
+        prefill_utilisation: share of the time in which the prefill pool works at the load.
+        prefill_launch: the command that starts one replica that prefills.
+        router: the command that starts what stands before both pools.
+    """
+
+    prefill_replicas: int
+    decode_replicas: int
+    units: int
+    kv_transfer_ms: float
+    prefill_utilisation: float
+    prefill_launch: str
+    router: str
+
+
+@dataclass(frozen=True)
 class PlanRow:
     """One deployment.
 
@@ -71,8 +94,9 @@ class PlanRow:
         gpus_per_node: devices of one host, at most.
         model_id: what the engine is told to load.
         drafting: null: it does not.
+        pools: null: each replica does both prefill and decode.
         replicas: that run, spare ones included.
-        concurrency: requests at once on each replica that takes load.
+        concurrency: requests at once on each replica that takes load, or that decodes.
         ttft_ms: mean milliseconds to the first token at that load.
         tpot_ms: mean milliseconds of each further token.
         e2e_ms: mean milliseconds of a request.
@@ -88,7 +112,7 @@ class PlanRow:
         instance: null: GPUs are hired singly.
         instances: how many.
         pareto: no other plan is better in one of cost, TPOT and TTFT and as good in the rest.
-        launch: the command that starts one replica.
+        launch: the command that starts one replica, or one that decodes.
         check: commands that ask ``fit`` and ``estimate`` about one replica.
         notes: what may mislead.
     """
@@ -103,6 +127,7 @@ class PlanRow:
     formats: PlanFormats
     settings: PlanSettings
     drafting: PlanDrafts | None
+    pools: PlanPools | None
     replicas: int
     concurrency: int
     ttft_ms: float

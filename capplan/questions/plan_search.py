@@ -23,6 +23,7 @@ from capplan.identity import Same
 from capplan.memory.budget import MemoryBudget
 from capplan.planner.bounds import Bound, best_rate, bound_of, most_in_time
 from capplan.planner.capacity import Capacity, find_capacity, most_clients, narrowed, slowdown
+from capplan.planner.pools import PoolReplica, fewest_pair, fixed_pair, least_pools
 from capplan.planner.rejections import Rejections
 from capplan.planner.search import BestFirst
 from capplan.planner.step_memory import StepMemory
@@ -32,6 +33,7 @@ from capplan.questions.plan_lookup import Lookup
 from capplan.questions.plan_option import Candidate, Option
 from capplan.questions.plan_request import PlanRequest
 from capplan.questions.plan_space import Space, devices, space_options, unlaunchable
+from capplan.questions.pools import PoolsChoice, moved_bytes, way_between
 from capplan.questions.setting_memory import replica_with, setting_budget
 from capplan.serving.replica import Replica
 
@@ -118,8 +120,9 @@ class PlanSearch:
             name = option.gpu.name
             if name in unknown:
                 continue
+            replicas = option.least_replicas + self.request.spare_replicas
             try:
-                hire = self._hire(option, 1 + self.request.spare_replicas)
+                hire = self._hire(option, replicas)
             except NotFoundError:
                 unknown.add(name)
                 self.rejections.add("no price", name)
@@ -132,8 +135,7 @@ class PlanSearch:
             if reason:
                 self.rejections.add(reason, option.label)
                 continue
-            cost = hire.usd_per_hour(1 + self.request.spare_replicas)
-            starts.append(Candidate(option, "priced", cost, hire=hire))
+            starts.append(Candidate(option, "priced", hire.usd_per_hour(replicas), hire=hire))
         return starts
 
     def _options(self) -> Iterator[Option]:
@@ -147,6 +149,7 @@ class PlanSearch:
             request.token_budgets,
             request.max_nodes,
             (None, *request.drafting),
+            (None, *request.pools),
         )
         for option in space_options(space, self.rejections):
             self.options_tried += 1
@@ -192,6 +195,8 @@ class PlanSearch:
 
     def _priced(self, item: Candidate, bound: Bound, most: int) -> Candidate | None:
         """The cost, at least, of a server that is as fast as its roofline and runs so many sequences at most."""
+        if item.option.pools is not None:
+            return self._priced_pools(item, item.option.pools, bound, most)
         request, groups = self.request, item.option.shape.dp
         rate = best_rate(bound, ttft=request.ttft, tpot=request.tpot, most=most) * groups
         if not rate:
@@ -204,14 +209,30 @@ class PlanSearch:
             replicas = ceil((request.concurrency or 0) / clients)
         return self._with_replicas(replace(item, seconds=float(bound.tpot[0])), replicas)
 
-    def _too_slow(self, item: Candidate, bound: Bound) -> None:
+    def _priced_pools(self, item: Candidate, pools: PoolsChoice, bound: Bound, most: int) -> Candidate | None:
+        """The same of pools."""
         request = self.request
-        if request.tpot is not None and bound.tpot[0] > request.tpot:
-            reason = f"TPOT is {_told(bound.tpot[0])} at least, by the roofline"
-            self.rejections.add("too slow a token", item.option.label, reason, bound.tpot[0] / request.tpot - 1)
+        times = self._lookup.machine(item.option.gpu, item.option.engine).times
+        least = least_pools(bound, request.pool_load(self._slow(item)), times, item.option.shape.dp, most)
+        if least.replicas is None:
+            self._out_of_time(item, least.first_token, least.token)
+            return None
+        units = max(ceil(part / size) for part, size in zip(least.replicas, pools.sizes, strict=True))
+        replicas = units * pools.replicas if pools.given else max(pools.replicas, sum(least.replicas))
+        return self._with_replicas(replace(item, seconds=float(bound.step[0])), replicas)
+
+    def _too_slow(self, item: Candidate, bound: Bound) -> None:
+        self._out_of_time(item, bound.ttft[0], bound.tpot[0])
+
+    def _out_of_time(self, item: Candidate, ttft: float, tpot: float) -> None:
+        """By which limit an option falls out whose least times these are."""
+        request = self.request
+        if request.tpot is not None and tpot > request.tpot:
+            reason = f"TPOT is {_told(tpot)} at least, by the roofline"
+            self.rejections.add("too slow a token", item.option.label, reason, tpot / request.tpot - 1)
         elif request.ttft is not None:
-            reason = f"TTFT is {_told(bound.ttft[0])} at least, by the roofline"
-            self.rejections.add("too late a first token", item.option.label, reason, bound.ttft[0] / request.ttft - 1)
+            reason = f"TTFT is {_told(ttft)} at least, by the roofline"
+            self.rejections.add("too late a first token", item.option.label, reason, ttft / request.ttft - 1)
 
     def _with_replicas(self, item: Candidate, replicas: int) -> Candidate | None:
         """The item at the price of so many replicas; None where that is above the cap."""
@@ -249,6 +270,8 @@ class PlanSearch:
         request, server = self.request, item.replica
         assert server is not None
         self.measured += item.capacity is None
+        if item.option.pools is not None:
+            return self._paired(item, server, item.option.pools)
         before, lengths, limits = item.capacity, request.lengths, request.limits
         if before is None:
             capacity = self._once(Same(server), lambda: find_capacity(server, lengths, limits))
@@ -273,12 +296,36 @@ class PlanSearch:
         most = max(capacity.clients, capacity.above - 1)
         return ceil(clients / (most * groups)), ceil(clients / (capacity.clients * groups))
 
+    def _paired(self, item: Candidate, server: Replica, pools: PoolsChoice) -> Candidate | None:
+        """The pools that carry the load."""
+        request, setting = self.request, self._lookup.setting(item.option)
+        load = request.pool_load(self._slow(item))
+        kind = self._once(("pools", Same(server)), lambda: PoolReplica(server, load))
+        moved = moved_bytes(setting, request.isl)
+
+        def transfer(replicas: int) -> float:
+            return moved / way_between(setting, replicas, pools.transfer_bandwidth)[0]
+
+        pair = fixed_pair(kind, pools.sizes, transfer(pools.replicas)) if pools.given else fewest_pair(kind, transfer)
+        if pair is None:
+            alone = kind.as_predicted.alone(transfer(pools.replicas))
+            self._lone_too_late(item, alone.ttft, alone.tpot, kind.most_running <= 0)
+            return None
+        return self._with_replicas(replace(item, stage="solved", pair=pair), pair.replicas)
+
+    def _slow(self, item: Candidate) -> tuple[float, float]:
+        """Factors of TTFT and of TPOT at the bad end."""
+        machine = self._lookup.machine(item.option.gpu, item.option.engine)
+        return slowdown(machine, self.request.limits.widening)
+
     def _too_late(self, item: Candidate, capacity: Capacity) -> None:
-        rungs, request = capacity.rungs, self.request
-        ttft, tpot = float(rungs.ttft[0]), float(rungs.tpot[0])
-        assert item.replica is not None
-        slow_first, slow_token = slowdown(item.replica.machine, request.limits.widening)
-        if rungs.late[0] & 2 and request.tpot is not None:
+        rungs = capacity.rungs
+        self._lone_too_late(item, float(rungs.ttft[0]), float(rungs.tpot[0]), bool(rungs.late[0] & 2))
+
+    def _lone_too_late(self, item: Candidate, ttft: float, tpot: float, slow: bool) -> None:
+        """By which limit an option falls out that keeps a lone request waiting so long."""
+        request, (slow_first, slow_token) = self.request, self._slow(item)
+        if slow and request.tpot is not None:
             bad = tpot * slow_token
             reason = f"TPOT of a lone request is {_told(tpot)}, {_told(bad)} at the bad end"
             self.rejections.add("too slow a token", item.option.label, reason, bad / request.tpot - 1)

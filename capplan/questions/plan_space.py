@@ -15,6 +15,7 @@ from capplan.questions.drafting import DraftRequest
 from capplan.questions.plan_formats import FormatChoice
 from capplan.questions.plan_option import Option
 from capplan.questions.plan_request import Folders
+from capplan.questions.pools import PoolsChoice
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Space:
         budgets: tokens of a step.
         max_nodes: hosts of one replica, at most.
         drafting: ways to draft; None: not at all.
+        pools: ways to keep prefill and decode apart; None: not at all.
     """
 
     gpus: tuple[GpuSpec, ...]
@@ -38,6 +40,7 @@ class Space:
     budgets: tuple[int, ...]
     max_nodes: int
     drafting: tuple[DraftRequest | None, ...] = (None,)
+    pools: tuple[PoolsChoice | None, ...] = (None,)
 
 
 def devices(names: tuple[str, ...], folders: Folders) -> tuple[GpuSpec, ...]:
@@ -61,8 +64,9 @@ def space_options(space: Space, rejections: Rejections) -> Iterator[Option]:
                 rejections.add(f"no units for {form.label}", gpu.name)
                 continue
             for shape in shapes(Traits.of(form.spec), gpu, most):
-                for engine, kv, budget, draft in product(space.engines, caches, space.budgets, space.drafting):
-                    yield Option(gpu, engine, form, kv, shape, budget, draft)
+                ways = product(space.engines, caches, space.budgets, space.drafting, space.pools)
+                for engine, kv, budget, draft, pools in ways:
+                    yield Option(gpu, engine, form, kv, shape, budget, draft, pools)
 
 
 def unlaunchable(option: Option) -> str:
@@ -85,6 +89,8 @@ def unlaunchable(option: Option) -> str:
 
 def _undraftable(option: Option, draft: DraftRequest) -> str:
     """Why the engine cannot draft so; engines refuse to draft across pipeline stages, or fail at it."""
+    if option.pools is not None:
+        return "no drafts where prefill and decode are apart"
     if option.shape.pp > 1:
         return "no drafts across pipeline stages"
     if draft.draft_model is None and option.format.spec.mtp is None:

@@ -1,45 +1,16 @@
-"""A plan as what starts it: a command line, a server script, a manifest."""
+"""A plan as what starts it: command lines, a server script, a manifest."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from capplan.errors import UsageError, did_you_mean
-from capplan.planner.launch import Command, Launch, Options, launch_command
-
-IMAGES = {
-    "vllm": "vllm/vllm-openai:v0.33.0",
-    "sglang": "lmsysorg/sglang:v0.5.23",
-    "trtllm": "nvcr.io/nvidia/tensorrt-llm/release:1.2.1",
-}
-"""Containers of the versions whose options the commands are checked against."""
-
-PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
-RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
-INDENT = "  "
-
-
-@dataclass(frozen=True)
-class Deployed:
-    """A plan, for what starts it.
-
-    Args:
-        launch: one replica.
-        replicas: how many.
-        gpu: the device's name in the catalog.
-        vendor: who makes it.
-        headline: the plan in a line, for a comment.
-    """
-
-    launch: Launch
-    replicas: int
-    gpu: str
-    vendor: str
-    headline: str
+from capplan.planner.launch import Command, Launch, Options, launch_command, router_command, servers_of
+from capplan.report.deployed import INDENT, Deployed, config_name, yaml_of
+from capplan.report.manifests import manifest
 
 
 def emit(kind: str, plan: Deployed) -> str:
@@ -70,35 +41,40 @@ def engine_of(kind: str) -> str | None:
 
 
 def shell_command(plan: Deployed) -> str:
-    """The command, one option a line, with the file that it reads before it."""
-    command = launch_command(plan.launch)
+    """The commands, one option a line, each with the file that it reads before it; of pools those of both, and what
+    stands before them.
+    """
     lines = [f"# {plan.headline}"]
+    if not plan.pools:
+        return "\n".join([*lines, *_command_lines(launch_command(plan.launch), plan.launch.nodes)])
+    if plan.units > 1:
+        lines.append(f"# all of this {plan.units} times")
+    servers: list[list[str]] = []
+    for launch, replicas in plan.pools:
+        servers.append(servers_of(launch.engine, launch.role, replicas))
+        lines += ["", f"# on each of {replicas} replicas that {launch.role}: {servers[-1][0]} and on"]
+        lines += _command_lines(launch_command(launch), launch.nodes)
+    lines += ["", "# before them"]
+    return "\n".join([*lines, *_command_lines(router_command(plan.launch.engine, *servers), 1)])
+
+
+def _command_lines(command: Command, nodes: int) -> list[str]:
+    """One command over several lines, with what goes before it."""
+    lines = []
     if command.config:
-        lines += ["cat > trtllm.yaml <<'YAML'", yaml_of(command), "YAML"]
+        lines += [f"cat > {config_name(command)} <<'YAML'", yaml_of(command), "YAML"]
     if command.per_host:
         each = _line(command.per_host).format(rank="HOST_NUMBER", leader="FIRST_HOST")
-        lines.append(f"# on each of {plan.launch.nodes} hosts, with {each}")
+        lines.append(f"# on each of {nodes} hosts, with {each}")
         if command.follower:
             lines.append(f"# and on all but the first with {_line(command.follower)}")
     parts = [shlex.join([name] if value is None else [name, value]) for name, value in command.options]
-    return "\n".join([*lines, " \\\n".join([shlex.join(command.words), *(f"{INDENT}{part}" for part in parts)])])
+    lines += [f"{name}={value.format(host='THIS_HOST')} \\" for name, value in command.environment]
+    return [*lines, " \\\n".join([shlex.join(command.words), *(f"{INDENT}{part}" for part in parts)])]
 
 
 def _line(options: Options) -> str:
     return " ".join(name if value is None else f"{name} {value}" for name, value in options)
-
-
-def yaml_of(command: Command) -> str:
-    """The YAML file of a command: dotted names nested."""
-    lines: list[str] = []
-    open_section = ""
-    for name, value in command.config:
-        section, _, key = name.rpartition(".")
-        if section and section != open_section:
-            lines.append(f"{section}:")
-        open_section = section
-        lines.append(f"{INDENT if section else ''}{key}: {json.dumps(value)}")
-    return "\n".join(lines)
 
 
 def engine_arguments(launch: Launch) -> dict[str, Any]:
@@ -119,91 +95,15 @@ def _typed(value: str) -> Any:
 
 
 def python_server(plan: Deployed) -> str:
-    """A server around vLLM's asynchronous engine: ``POST /generate`` with a prompt, answered as text or streamed."""
+    """A server around vLLM's asynchronous engine: ``POST /generate`` with a prompt, answered as text or streamed.
+
+    Raises:
+        UsageError: a plan of pools, whose servers a router must be able to talk to.
+    """
+    if plan.pools:
+        raise UsageError("pools are started by vLLM's own server", where="--emit", hint="give --emit vllm")
     arguments = "\n".join(f"    {name}={value!r}," for name, value in engine_arguments(plan.launch).items())
     return _SERVER.format(headline=plan.headline, arguments=arguments)
-
-
-def manifest(plan: Deployed) -> str:
-    """A Kubernetes manifest: a Deployment and a Service; replicas of several hosts as a LeaderWorkerSet."""
-    launch, command = plan.launch, launch_command(plan.launch)
-    name = _label(f"{launch.model.rpartition('/')[2]}-{launch.engine}")
-    gpus = min(launch.gpus, launch.gpus_per_node)
-    pod = _pod(plan, command, name, gpus)
-    service = [
-        "apiVersion: v1",
-        "kind: Service",
-        f"metadata: {{name: {name}}}",
-        "spec:",
-        f"  selector: {{app: {name}}}",
-        f"  ports: [{{port: 80, targetPort: {PORTS[launch.engine]}}}]",
-    ]
-    documents = [_workload(plan, name, pod), service]
-    if command.config:
-        documents.insert(0, _config_map(name, command))
-    return f"# {plan.headline}\n" + "\n---\n".join("\n".join(lines) for lines in documents)
-
-
-def _workload(plan: Deployed, name: str, pod: list[str]) -> list[str]:
-    head = [f"metadata: {{name: {name}, labels: {{app: {name}}}}}", "spec:", f"  replicas: {plan.replicas}"]
-    labels = f"metadata: {{labels: {{app: {name}}}}}"
-    if plan.launch.nodes == 1:
-        template = ["template:", f"  {labels}", "  spec:", *_indented(pod, 2)]
-        selector = f"selector: {{matchLabels: {{app: {name}}}}}"
-        return ["apiVersion: apps/v1", "kind: Deployment", *head, *_indented([selector, *template], 1)]
-    followers = [_following(line, launch_command(plan.launch)) for line in pod]
-    template = ["leaderTemplate:", f"  {labels}", "  spec:", *_indented(pod, 2)]
-    template += ["workerTemplate:", "  spec:", *_indented(followers, 2)]
-    group = ["leaderWorkerTemplate:", f"  size: {plan.launch.nodes}", *_indented(template, 1)]
-    return ["apiVersion: leaderworkerset.x-k8s.io/v1", "kind: LeaderWorkerSet", *head, *_indented(group, 1)]
-
-
-def _following(line: str, command: Command) -> str:
-    """A line of the leader's pod for the other hosts: with their flags, and no readiness of their own."""
-    if "command: [" in line and command.follower:
-        flags = ", ".join(json.dumps(name) for name, _ in command.follower)
-        return f"{line[:-1]}, {flags}]"
-    return line
-
-
-def _pod(plan: Deployed, command: Command, name: str, gpus: int) -> list[str]:
-    port, resource = PORTS[plan.launch.engine], RESOURCES.get(plan.vendor, RESOURCES["NVIDIA"])
-    volumes = ["volumes:", "- {name: shm, emptyDir: {medium: Memory}}"]
-    mounts = ["volumeMounts:", "- {name: shm, mountPath: /dev/shm}"]
-    words = list(command.arguments)
-    if command.config:
-        volumes.append(f"- {{name: config, configMap: {{name: {name}}}}}")
-        mounts.append("- {name: config, mountPath: /config}")
-        words = [f"/config/{word}" if word == "trtllm.yaml" else word for word in words]
-    for option, value in command.per_host:
-        words += [option, (value or "").format(rank="$(LWS_WORKER_INDEX)", leader="$(LWS_LEADER_ADDRESS)")]
-    container = [
-        f"name: {plan.launch.engine}",
-        f"image: {IMAGES[plan.launch.engine]}",
-        f"command: {json.dumps([*words, '--host', '0.0.0.0', '--port', str(port)])}",
-        f"ports: [{{containerPort: {port}}}]",
-        f"readinessProbe: {{httpGet: {{path: /health, port: {port}}}, periodSeconds: 10, failureThreshold: 180}}",
-        f"resources: {{limits: {{{resource}: {gpus}}}}}",
-        *mounts,
-    ]
-    listed = [f"- {container[0]}", *_indented(container[1:], 1)]
-    return [f"nodeSelector: {{capplan.gpu: {plan.gpu}}}", "containers:", *listed, *volumes]
-
-
-def _config_map(name: str, command: Command) -> list[str]:
-    lines = yaml_of(command).split("\n")
-    head = ["apiVersion: v1", "kind: ConfigMap", f"metadata: {{name: {name}}}", "data:", "  trtllm.yaml: |"]
-    return [*head, *_indented(lines, 2)]
-
-
-def _indented(lines: list[str], steps: int) -> list[str]:
-    return [f"{INDENT * steps}{line}" for line in lines]
-
-
-def _label(text: str) -> str:
-    """A name as Kubernetes takes it: lower case letters, digits and hyphens, 63 at most."""
-    plain = "".join(letter if letter.isalnum() else "-" for letter in text.lower())
-    return plain[:63].strip("-")
 
 
 _SERVER = '''"""{headline}.

@@ -15,11 +15,13 @@ from capplan.errors import CapplanError, UsageError
 from capplan.planner.rejections import Rejections
 from capplan.questions.cost_request import Pricing
 from capplan.questions.drafting import DraftRequest
+from capplan.questions.estimate import LoadRequest
 from capplan.questions.plan import plan, plan_of
 from capplan.questions.plan_formats import format_choices
 from capplan.questions.plan_request import Folders, PlanRequest
 from capplan.questions.plan_result import PlanRow
 from capplan.questions.plan_search import PlanSearch
+from capplan.questions.pools import PoolsChoice, PoolsRequest, parse_choices
 
 ONE_DOLLAR = Pricing(price_per_gpu_hour=Decimal(1))
 SMALL = PlanRequest(
@@ -37,6 +39,13 @@ DRAFTING = replace(
 MTP = replace(SPARSE, gpus=("h200",), engines=("vllm", "trtllm"), tpot=0.03, drafting=(DraftRequest(2, 0.8),))
 CLIENTS = replace(SMALL, request_rate=None, concurrency=150.0)
 LOOSE = replace(SMALL, ttft=None, tpot=None, confidence=0.0)
+APART = replace(
+    SMALL, model="llama3.1-70b", isl=8000, request_rate=8, ttft=3.0, tpot=0.02, gpus=("h100", "h200"),
+    engines=("vllm", "trtllm"), pools=(PoolsChoice(), PoolsChoice(1, 1), PoolsChoice(2, 1, 25e9)),
+)  # fmt: skip
+APART_EXPERTS = replace(SPARSE, isl=6000, request_rate=6, tpot=0.03, pools=(PoolsChoice(), PoolsChoice(1, 2)))
+APART_CLIENTS = replace(APART, request_rate=None, concurrency=60.0)
+APART_LOOSE = replace(APART, ttft=None, tpot=None, confidence=0.0, pools=(PoolsChoice(),))
 
 
 def cheapest(request: PlanRequest) -> Decimal | None:
@@ -46,9 +55,12 @@ def cheapest(request: PlanRequest) -> Decimal | None:
 
 @pytest.mark.parametrize(
     "request_",
-    [SMALL, SPARSE, CLIENTS, LOOSE, DRAFTING, MTP],
-    ids=["rate", "experts", "clients", "no limits", "draft model", "MTP layers"],
-)
+    [SMALL, SPARSE, CLIENTS, LOOSE, DRAFTING, MTP, APART, APART_EXPERTS, APART_CLIENTS, APART_LOOSE],
+    ids=[
+        "rate", "experts", "clients", "no limits", "draft model", "MTP layers",
+        "pools", "pools of experts", "pools for clients", "pools without limits",
+    ],
+)  # fmt: skip
 def test_nothing_that_could_be_built_beats_the_best(request_: PlanRequest) -> None:
     """Every option worked out to the end, against the first plan of the search; and the best of each device."""
     everything = PlanSearch.of(request_).exhaustive()
@@ -63,7 +75,9 @@ def test_nothing_that_could_be_built_beats_the_best(request_: PlanRequest) -> No
 
 
 @pytest.mark.parametrize(
-    "request_", [SMALL, SPARSE, DRAFTING, MTP], ids=["dense", "experts", "draft model", "MTP layers"]
+    "request_",
+    [SMALL, SPARSE, DRAFTING, MTP, replace(APART, gpus=("h100",), top=3), APART_EXPERTS],
+    ids=["dense", "experts", "draft model", "MTP layers", "pools", "pools of experts"],
 )
 def test_every_plan_passes_fit_and_estimate_again(request_: PlanRequest, capsys: pytest.CaptureFixture[str]) -> None:
     """By the very commands that are printed beside it."""
@@ -77,7 +91,7 @@ def test_every_plan_passes_fit_and_estimate_again(request_: PlanRequest, capsys:
         answer = capplan.estimate(
             row.formats.model,
             row.gpu,
-            load=capplan_load(request_, row.replicas),
+            load=capplan_load(request_, row.pools.units if row.pools else row.replicas),
             engine=row.engine,
             tensor_parallel_size=parallel.tensor_parallel_size,
             pipeline_parallel_size=parallel.pipeline_parallel_size,
@@ -85,6 +99,7 @@ def test_every_plan_passes_fit_and_estimate_again(request_: PlanRequest, capsys:
             enable_expert_parallel=parallel.expert_parallel,
             kv_cache_dtype=row.formats.kv_cache_dtype,
             drafting=draft_of(row),
+            pools=pools_of(row),
         )
         result = answer.result
         assert result.mean_ttft_ms == pytest.approx(row.ttft_ms, rel=0.05)
@@ -98,6 +113,78 @@ def test_every_plan_passes_fit_and_estimate_again(request_: PlanRequest, capsys:
 def draft_of(row: PlanRow) -> DraftRequest | None:
     drafts = row.drafting
     return DraftRequest(drafts.speculative_tokens, drafts.acceptance, drafts.draft_model) if drafts else None
+
+
+def pools_of(row: PlanRow) -> PoolsRequest | None:
+    if row.pools is None:
+        return None
+    given = "--kv-transfer-bandwidth 25GB/s" in row.check[1]
+    return PoolsRequest(row.pools.prefill_replicas, row.pools.decode_replicas, 25e9 if given else None)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [SMALL, SPARSE, CLIENTS, LOOSE, APART, APART_CLIENTS],
+    ids=["rate", "experts", "clients", "no limits", "long prompts", "long prompts of clients"],
+)
+def test_pools_never_make_the_best_dearer(request_: PlanRequest) -> None:
+    without = cheapest(replace(request_, pools=()))
+    with_pools = cheapest(replace(request_, pools=(PoolsChoice(), PoolsChoice(1, 3))))
+    assert with_pools is not None
+    assert without is None or with_pools <= without
+
+
+def test_pools_are_cheaper_where_prompts_are_long_and_tokens_must_be_fast() -> None:
+    """Every token of a replica that does both waits for the others' prompts."""
+    apart = plan_of(APART).result.plans[0]
+    together = plan_of(replace(APART, pools=())).result.plans[0]
+    assert apart.pools is not None
+    assert together.pools is None
+    assert apart.cost_per_month < together.cost_per_month
+    assert apart.replicas == apart.pools.units * (apart.pools.prefill_replicas + apart.pools.decode_replicas)
+    assert 0 < apart.pools.prefill_utilisation < 1
+    assert apart.request_capacity >= 8
+
+
+def test_pools_for_clients_serve_them_in_time() -> None:
+    """By the estimate of the same pools with as many clients."""
+    for row in plan_of(APART_CLIENTS).result.plans:
+        if row.pools is None:
+            continue
+        result = capplan.estimate(
+            row.formats.model,
+            row.gpu,
+            load=LoadRequest(8000, 200, concurrency=60.0 / row.pools.units),
+            engine=row.engine,
+            tensor_parallel_size=row.parallel.tensor_parallel_size,
+            pipeline_parallel_size=row.parallel.pipeline_parallel_size,
+            kv_cache_dtype=row.formats.kv_cache_dtype,
+            pools=pools_of(row),
+        ).result
+        assert result.mean_ttft_ms == pytest.approx(row.ttft_ms, rel=0.03)
+        assert result.mean_tpot_ms == pytest.approx(row.tpot_ms, rel=0.03)
+        assert result.mean_ttft_ms_high <= 3000 * 1.01
+        assert result.mean_tpot_ms_high <= 20 * 1.01
+        assert 0 < row.utilisation <= 1
+
+
+def test_pools_are_counted_and_do_not_draft() -> None:
+    plain, apart = plan_of(replace(APART, pools=())).result, plan_of(APART).result
+    assert apart.options == 4 * plain.options
+    asked = replace(DRAFTING, gpus=("h100",), pools=(PoolsChoice(),))
+    reasons = {row.reason: row.options for row in plan_of(asked).result.rejected}
+    assert reasons["no drafts where prefill and decode are apart"] > 0
+    with pytest.raises(UsageError, match="nothing to decode"):
+        replace(APART, osl=1)
+
+
+def test_pools_as_they_are_named() -> None:
+    assert parse_choices("none") == ()
+    assert parse_choices("auto, 2P4D,auto", 1e9) == (PoolsChoice(0, 0, 1e9), PoolsChoice(2, 4, 1e9))
+    assert [choice.label for choice in parse_choices("1p2d,auto")] == ["1P2D", "auto"]
+    for text in ("2P", "0P1D", "both"):
+        with pytest.raises(UsageError):
+            parse_choices(text)
 
 
 def test_drafts_are_taken_where_they_win_and_left_where_they_do_not() -> None:
@@ -116,8 +203,6 @@ def test_what_cannot_draft_says_so() -> None:
 
 
 def capplan_load(request: PlanRequest, replicas: int) -> Any:
-    from capplan.questions.estimate import LoadRequest
-
     assert request.request_rate is not None
     return LoadRequest(request.isl, request.osl, request_rate=request.request_rate / replicas)
 

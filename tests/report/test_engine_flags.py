@@ -14,7 +14,7 @@ import yaml
 
 from capplan.describe.launch_options import launch_options
 from capplan.errors import UsageError
-from capplan.planner.launch import Launch, launch_command
+from capplan.planner.launch import Launch, Role, launch_command, router_command, servers_of
 from capplan.report.engine_flags import EMITTERS, Deployed, emit, engine_arguments, yaml_of
 
 
@@ -32,7 +32,8 @@ def launches(engine: str) -> list[Launch]:
     drafting = [replace(found[0], drafted=3)]
     if engine != "trtllm":
         drafting.append(replace(found[0], drafted=3, draft_model="org/Model-1B"))
-    return found + drafting
+    roles: list[Role] = ["prefill", "decode"]
+    return found + drafting + [replace(launch, role=role) for role in roles for launch in found[:4]]
 
 
 def test_what_drafts_is_told_to_every_engine() -> None:
@@ -175,3 +176,87 @@ def test_the_tables_know_what_their_engines_refuse() -> None:
     assert vllm["--no-enable-prefix-caching"].accepts(None)
     assert "--enable-dbo-all" not in vllm
     assert all(option.source for option in vllm.values())
+
+
+def pooled(engine: str, nodes: int = 1) -> Deployed:
+    launch = Launch(
+        engine=engine, model="org/Model-7B", tp=2, pp=nodes, gpus_per_node=2, max_model_len=5000, max_num_seqs=256,
+        max_num_batched_tokens=8192, memory_fraction=0.92,
+    )  # fmt: skip
+    return Deployed(launch, 5, "h200-sxm-141gb", "NVIDIA", "a plan", prefill=2, decode=3)
+
+
+def test_each_engine_is_told_its_role() -> None:
+    vllm, sglang, trtllm = (pooled(engine).pools for engine in ("vllm", "sglang", "trtllm"))
+    roles = [json.loads(dict(launch_command(launch).options)["--kv-transfer-config"] or "") for launch, _ in vllm]
+    assert roles == [{"kv_connector": "NixlConnector", "kv_role": f"kv_{word}"} for word in ("producer", "consumer")]
+    modes = [dict(launch_command(launch).options)["--disaggregation-mode"] for launch, _ in sglang]
+    assert modes == ["prefill", "decode"]
+    files = [yaml.safe_load(yaml_of(launch_command(launch))) for launch, _ in trtllm]
+    moving = {"backend": "DEFAULT", "max_tokens_in_buffer": 5000}
+    assert files == [
+        {"cache_transceiver_config": moving, "disable_overlap_scheduler": True},
+        {"cache_transceiver_config": moving},
+    ]
+
+
+def test_routers_name_every_server_of_both_pools() -> None:
+    for engine in ("vllm", "sglang"):
+        servers = [servers_of(engine, role, number) for role, number in (("prefill", 2), ("decode", 3))]
+        words = router_command(engine, *servers).arguments
+        for flag, number in (("--prefill", 2), ("--decode", 3)):
+            assert words.count(flag) == number
+            hosts = [words[place + 1] for place, word in enumerate(words) if word == flag]
+            assert hosts == [f"http://{server}" for server in servers[flag == "--decode"]]
+    router = router_command("trtllm", ["a:1", "b:1"], ["c:1"])
+    assert router.arguments == ["trtllm-serve", "disaggregated", "-c", "disaggregated.yaml"]
+    told = yaml.safe_load(yaml_of(router))
+    assert told["context_servers"] == {"num_instances": 2, "urls": ["a:1", "b:1"]}
+    assert told["generation_servers"] == {"num_instances": 1, "urls": ["c:1"]}
+    with pytest.raises(UsageError, match="no router"):
+        router_command("llama.cpp", [], [])
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_the_shell_text_of_pools_is_their_commands(engine: str) -> None:
+    plan = pooled(engine)
+    text = emit(engine, replace(plan, replicas=10, units=2))
+    commands = [launch_command(launch) for launch, _ in plan.pools]
+    lines = text.replace(" \\\n", " ").split("\n")
+    for command in commands:
+        assert any(shlex.split(line)[-len(command.arguments) :] == command.arguments for line in lines if line)
+    assert "all of this 2 times" in text
+    assert "on each of 2 replicas that prefill" in text
+    assert ("VLLM_NIXL_SIDE_CHANNEL_HOST=THIS_HOST" in text) == (engine == "vllm")
+    if engine == "vllm":
+        with pytest.raises(UsageError, match="own server"):
+            emit("vllm-python", plan)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_manifests_of_pools_have_both_and_a_router(engine: str, nodes: int) -> None:
+    documents = list(yaml.safe_load_all(emit("k8s", pooled(engine, nodes))))
+    named = {(document["kind"], document["metadata"]["name"]): document for document in documents}
+    assert len(named) == len(documents)
+    kind, name = "StatefulSet" if nodes == 1 else "LeaderWorkerSet", f"model-7b-{engine}"
+    router = named["Deployment", f"{name}-router"]["spec"]["template"]["spec"]["containers"][0]
+    words = " ".join(router["command"])
+    maps = {where: document["data"] for (what, where), document in named.items() if what == "ConfigMap"}
+    if engine == "trtllm":
+        assert set(maps) == {f"{name}-{part}" for part in ("prefill", "decode", "router")}
+        words = maps[f"{name}-router"]["disaggregated.yaml"]
+    else:
+        assert not maps
+    for role, replicas in (("prefill", 2), ("decode", 3)):
+        own = f"{name}-{role}"
+        assert named[kind, own]["spec"]["replicas"] == replicas
+        headless = named["Service", own]["spec"]
+        assert headless["clusterIP"] == "None"
+        port = headless["ports"][0]["port"]
+        assert [f"{own}-{place}.{own}:{port}" in words for place in range(4)] == [
+            place < replicas for place in range(4)
+        ]
+    front = named["Service", name]["spec"]
+    assert front["ports"][0]["targetPort"] == router["ports"][0]["containerPort"]
+    assert front["selector"] == named["Deployment", f"{name}-router"]["spec"]["selector"]["matchLabels"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import cycle
 
 from capplan.cost.amounts import shown_usd
@@ -11,8 +12,10 @@ from capplan.planner.launch import Launch
 from capplan.planner.pareto import pareto_front
 from capplan.questions.answer import Answer
 from capplan.questions.plan_result import PlanResult, PlanRow
+from capplan.questions.pools import pools_label
 from capplan.report.charts import MARKS, Axis, Chart, Series
-from capplan.report.engine_flags import Deployed, emit
+from capplan.report.deployed import Deployed
+from capplan.report.engine_flags import emit
 from capplan.report.tables import Column, Facts, Section, Table, View
 
 
@@ -60,10 +63,15 @@ def deployed(row: PlanRow) -> Deployed:
         gpus_per_node=row.gpus_per_node,
         drafted=row.drafting.speculative_tokens if row.drafting else 0,
         draft_model=row.drafting.draft_model_id if row.drafting else None,
+        role="decode" if row.pools else "both",
     )
     headline = f"{row.model_id} on {row.gpus_per_replica} x {row.gpu}, {row.replicas} replicas"
     headline += f", {shown_usd(row.cost_per_month)} a month"
-    return Deployed(launch, row.replicas, row.gpu, load_gpu(row.gpu).vendor, headline)
+    plan = Deployed(launch, row.replicas, row.gpu, load_gpu(row.gpu).vendor, headline)
+    if row.pools is None:
+        return plan
+    own = row.pools
+    return replace(plan, prefill=own.prefill_replicas, decode=own.decode_replicas, units=own.units)
 
 
 def division(row: PlanRow) -> str:
@@ -73,6 +81,15 @@ def division(row: PlanRow) -> str:
     parts += [f"pp{parallel.pipeline_parallel_size}"] if parallel.pipeline_parallel_size > 1 else []
     parts += [f"dp{parallel.data_parallel_size}"] if parallel.data_parallel_size > 1 else []
     return " ".join([*parts, *(["ep"] if parallel.expert_parallel else [])])
+
+
+def pools_of(row: PlanRow) -> str:
+    """The pools as a user writes them, and how many pairs of them."""
+    own = row.pools
+    if own is None:
+        return "-"
+    label = pools_label(own.prefill_replicas, own.decode_replicas)
+    return label if own.units == 1 else f"{own.units} × {label}"
 
 
 def plan_chart(answer: Answer[PlanResult]) -> Chart:
@@ -108,7 +125,7 @@ def _subject(answer: Answer[PlanResult]) -> str:
 
 
 def _plans(result: PlanResult) -> Table:
-    drafting = any(row.drafting for row in result.plans)
+    drafting, pooled = any(row.drafting for row in result.plans), any(row.pools for row in result.plans)
     columns = [
         Column("", "row", "integer"),
         Column("GPUs", "gpus"),
@@ -117,6 +134,7 @@ def _plans(result: PlanResult) -> Table:
         Column("weights", "weights"),
         Column("KV", "kv"),
         *([Column("drafts", "drafts")] if drafting else []),
+        *([Column("pools", "pools")] if pooled else []),
         Column("replicas", "replicas", "integer"),
         Column("TTFT ms", "ttft_ms", "quantity"),
         Column("TPOT ms", "tpot_ms", "quantity"),
@@ -131,14 +149,29 @@ def _plans(result: PlanResult) -> Table:
         what = f"{row.gpus:g} × {row.gpu}"
         formats = row.formats
         drafts = [str(row.drafting.speculative_tokens) if row.drafting else "-"] if drafting else []
-        built = [what, division(row), row.engine, formats.weights, formats.kv_cache_dtype, *drafts, row.replicas]
+        pools = [pools_of(row)] if pooled else []
+        built = [
+            what,
+            division(row),
+            row.engine,
+            formats.weights,
+            formats.kv_cache_dtype,
+            *drafts,
+            *pools,
+            row.replicas,
+        ]
         figures = [row.ttft_ms, row.tpot_ms, row.utilisation, row.cost_per_1m_tokens, row.cost_per_month]
         rows.append([place, *built, *figures, row.provider or "given", "*" if row.pareto else ""])
     return Table(columns, rows, title="Plans, the best of each device (* on the Pareto front of cost, TPOT and TTFT)")
 
 
 def _commands(row: PlanRow) -> Facts:
-    pairs = [("start", row.launch), *(("check", command) for command in row.check)]
+    pairs = [("start", row.launch)]
+    if row.pools:
+        pairs = [("prefill", row.pools.prefill_launch), ("decode", row.launch), ("router", row.pools.router)]
+        pairs += [("cache moved in", f"{row.pools.kv_transfer_ms:,.3g} ms, part of TTFT")]
+        pairs += [("prefill pool busy", f"{row.pools.prefill_utilisation:.0%}")]
+    pairs += [("check", command) for command in row.check]
     pairs += [("note", note) for note in row.notes]
     return Facts(pairs, title="The first of them")
 
