@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from capplan.describe.quantities import shown
+from capplan.describe.yaml_file import suffix_of
 from capplan.errors import InvalidFileError, NotFoundError, UsageError
 
 HOURS = 24
@@ -55,7 +56,7 @@ def parse_load(text: str, flag: str = "--load-profile") -> LoadProfile:
     Raises:
         UsageError: not hours with rates, or an hour that is named twice.
     """
-    if text.endswith(".csv"):
+    if suffix_of(text) == ".csv":
         return read_load(Path(text))
     rates: dict[int, Fraction] = {}
     for item in text.split(","):

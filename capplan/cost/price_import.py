@@ -29,7 +29,7 @@ from capplan.cost.price_table import (
     price_to_row,
     read_prices,
 )
-from capplan.describe.yaml_file import read_text
+from capplan.describe.yaml_file import read_text, suffix_of
 from capplan.errors import InvalidFileError, NotFoundError, UsageError
 
 GPUHUNT_COLUMNS = ("instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot")
@@ -88,7 +88,7 @@ def import_prices(
 
 def write_prices(prices: tuple[Price, ...], output: Path) -> None:
     """Write a price table; the same prices give the same bytes."""
-    if output.suffix != ".csv":
+    if suffix_of(output) != ".csv":
         raise UsageError(f"{output.name!r} is not the name of a .csv file", where="--output")
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=COLUMNS, lineterminator="\n")
@@ -103,13 +103,13 @@ def write_prices(prices: tuple[Price, ...], output: Path) -> None:
 
 def _texts(file: Path) -> Iterator[tuple[str, str]]:
     """Name and text of every CSV in the file."""
-    if file.suffix != ".zip":
+    if suffix_of(file) != ".zip":
         yield file.name, read_text(file, MOST_FILE_BYTES)
         return
     try:
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
-                if member.filename.endswith(".csv"):
+                if suffix_of(member.filename) == ".csv":
                     yield Path(member.filename).name, _unpack(archive, member, file)
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {file}", where=str(file)) from None

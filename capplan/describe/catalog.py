@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from capplan.describe.yaml_file import read_text, read_yaml
+from capplan.describe.yaml_file import read_text, read_yaml, suffix_of
 from capplan.errors import InvalidFileError, NotFoundError, UsageError, did_you_mean
 
 Kind = Literal["models", "hardware", "profiles", "prices"]
@@ -135,7 +135,7 @@ def _command(kind: Kind) -> str:
 def _files(folder: Path) -> dict[str, Path]:
     """The YAML files of a folder by normalised stem, in order."""
     try:
-        names = sorted(item.name for item in os.scandir(folder) if item.name.endswith(_SUFFIXES) and item.is_file())
+        names = sorted(item.name for item in os.scandir(folder) if suffix_of(item.name) in _SUFFIXES and item.is_file())
     except OSError as error:
         raise InvalidFileError(f"the folder cannot be read: {error.strerror}", where=str(folder)) from None
     return {normalise_name(Path(name).stem): folder / name for name in names}

@@ -13,7 +13,7 @@ from capplan.describe.gpu import Format, GpuSpec, Memory, split_mig_name
 from capplan.describe.local_gpu import LocalDevice, local_devices
 from capplan.describe.parts import hydrated
 from capplan.describe.quantities import parse_bandwidth, parse_bytes, parse_flops, shown
-from capplan.describe.yaml_file import read_yaml, validate
+from capplan.describe.yaml_file import read_yaml, suffix_of, validate
 from capplan.errors import NotFoundError, UsageError, did_you_mean
 
 MIB = 2**20
@@ -32,7 +32,7 @@ def load_gpu(name: str, hardware_dirs: Sequence[Path] = ()) -> GpuSpec:
     """
     if name.strip().lower() == "auto":
         return detect_gpu(hardware_dirs)
-    if name.endswith((".yaml", ".yml")):
+    if suffix_of(name) in (".yaml", ".yml"):
         return read_gpu(Path(name))
     whole, profile = split_mig_name(name)
     if profile is None:

@@ -10,6 +10,7 @@ from capplan.describe.gguf_mix import GgufMix
 from capplan.describe.model import MixtureOfExperts, ModelSpec
 from capplan.describe.quantisation import QuantisationPlan, default_plan, unquantised_plan
 from capplan.describe.quantisation_config import read_quantisation
+from capplan.describe.weight_dtype import FLAG as WEIGHT_DTYPE_FLAG
 from capplan.describe.weight_dtype import parse_weight_dtype
 from capplan.errors import UsageError
 from capplan.identity import Same
@@ -37,15 +38,22 @@ def _checkpoint_plan(key: Same[ModelSpec]) -> QuantisationPlan:
     return read_quantisation(config, where=spec.name)
 
 
-def weight_plan(spec: ModelSpec, weight_dtype: str | None) -> QuantisationPlan | GgufMix:
+def weight_plan(
+    spec: ModelSpec, weight_dtype: str | None, *, where: str = WEIGHT_DTYPE_FLAG
+) -> QuantisationPlan | GgufMix:
     """The plan of a named scheme, or a mix of llama.cpp's; without a name the checkpoint's own.
+
+    Args:
+        spec: the model.
+        weight_dtype: the name.
+        where: the option that it was given to, for an error.
 
     Raises:
         UsageError: no such name.
     """
     if weight_dtype is None:
         return checkpoint_plan(spec)
-    scheme = parse_weight_dtype(weight_dtype)
+    scheme = parse_weight_dtype(weight_dtype, where=where)
     if isinstance(scheme, GgufMix):
         return scheme
     return default_plan(scheme, number_format(spec.dtype), has_experts=has_experts(spec))
@@ -59,7 +67,7 @@ def tensor_plan(spec: ModelSpec, weight_dtype: str | None) -> QuantisationPlan:
     """
     plan = weight_plan(spec, weight_dtype)
     if isinstance(plan, GgufMix):
-        raise UsageError(f"{weight_dtype} is a mix of llama.cpp's", where="--weight-dtype", hint="--engine llama.cpp")
+        raise UsageError(f"{weight_dtype} is a mix of llama.cpp's", where=WEIGHT_DTYPE_FLAG, hint="--engine llama.cpp")
     return plan
 
 

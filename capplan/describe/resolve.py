@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capplan.describe.catalog import data_folder, find_entry
 from capplan.describe.model import ModelSpec
-from capplan.describe.yaml_file import Document, read_yaml, validate
+from capplan.describe.yaml_file import Document, read_yaml, suffix_of, validate
 from capplan.errors import InvalidFileError, NotFoundError
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from capplan.describe.gguf import GgufFile
 
 MODEL_FLAG = "--model"
+
+FILE_SUFFIXES = (".json", ".yaml", ".yml", ".gguf", ".safetensors")
+"""What a reference ends in that means a file rather than a name."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def _with_base(document: Document, path: Path) -> Document:
 
 def _is_file_reference(reference: str, path: Path) -> bool:
     """Whether the reference means a file or folder rather than a name."""
-    if reference.endswith((".json", ".yaml", ".yml", ".gguf", ".safetensors")) or reference.startswith((".", "/", "~")):
+    if suffix_of(reference) in FILE_SUFFIXES or reference.startswith((".", "/", "~")):
         return True
     try:
         return path.is_dir() and any((path / name).is_file() for name in ("config.json", "model.safetensors"))
@@ -133,16 +136,17 @@ def _from_path(path: Path, ignore_keys: Collection[str]) -> ResolvedModel:
         raise NotFoundError(f"there is no file {str(path)[:200]!r}", where=MODEL_FLAG) from None
     if folder:
         return _from_folder(path, path.resolve().name, ignore_keys)
-    if path.suffix in (".yaml", ".yml"):
+    suffix = suffix_of(path)
+    if suffix in (".yaml", ".yml"):
         return ResolvedModel(load_model(path), path, f"file: {path}")
-    if path.suffix == ".json":
+    if suffix == ".json":
         return ResolvedModel(read_config_file(path, ignore_keys=ignore_keys), path, f"file: {path}")
-    if path.suffix == ".gguf":
+    if suffix == ".gguf":
         from capplan.describe.gguf_model import read_gguf_spec
 
         spec, file = read_gguf_spec(path)
         return ResolvedModel(spec, path, f"file: {path}", gguf=file)
-    if path.suffix == ".safetensors":
+    if suffix == ".safetensors":
         return _from_folder(path.parent, path.resolve().parent.name, ignore_keys)
     raise InvalidFileError("this is not a config.json, a YAML description or a checkpoint's folder", where=str(path))
 

@@ -65,6 +65,11 @@ def read_yaml(path: Path) -> Document:
     return parse_yaml(read_text(path), path)
 
 
+def suffix_of(name: str | Path) -> str:
+    """The end of a file's name that says of which kind it is, in small letters: ``.csv`` of ``ROWS.CSV``."""
+    return Path(name).suffix.lower()
+
+
 def read_text(path: Path, most_bytes: int = MAX_FILE_BYTES) -> str:
     """The UTF-8 text of a file of at most `most_bytes`."""
     try:

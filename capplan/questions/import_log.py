@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from capplan.describe.yaml_file import suffix_of
 from capplan.errors import NotFoundError, UsageError
 from capplan.measured.engine_log import EngineLog
 from capplan.measured.engine_logs import read_engine_log
@@ -206,7 +207,7 @@ _WHICH = "--model says which model the log is of"
 
 
 def _is_path(model: str) -> bool:
-    return model.startswith(("/", "./", "../", "~")) or "\\" in model or model.endswith((".gguf", ".safetensors"))
+    return model.startswith(("/", "./", "../", "~")) or "\\" in model or suffix_of(model) in (".gguf", ".safetensors")
 
 
 def _predictions(log: EngineLog, budget: MemoryBudget, result: FitResult | None) -> list[dict[str, Predicted]]:

@@ -15,7 +15,7 @@ from capplan.cost.price_table import Commitment, Price
 from capplan.cost.prices import age_days, is_stale, list_prices, show_prices
 from capplan.describe.model import ModelSpec
 from capplan.describe.resolve import resolve_model
-from capplan.describe.yaml_file import read_yaml
+from capplan.describe.yaml_file import read_yaml, suffix_of
 from capplan.errors import CapplanError, UsageError, did_you_mean
 from capplan.questions.answer import Answer
 
@@ -224,7 +224,7 @@ def api_prices_of(model: str, on: datetime.date | None = None, models_dirs: Sequ
     except CapplanError:
         return find_api_prices(names, on=on)
     names |= _names(found.spec)
-    base = read_yaml(found.path).data.get("base") if found.path.suffix == ".yaml" else None
+    base = read_yaml(found.path).data.get("base") if suffix_of(found.path) in (".yaml", ".yml") else None
     if base is not None:
         names |= _names(resolve_model(base, models_dirs=models_dirs).spec)
     return find_api_prices(names, on=on)

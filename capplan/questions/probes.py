@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from capplan.describe.yaml_file import suffix_of
 from capplan.errors import InvalidFileError
 from capplan.measured.bench_results import read_bench_results
 from capplan.measured.csv_records import csv_records
@@ -40,7 +41,7 @@ def read_points(path: Path) -> list[MeasuredPoint]:
         NotFoundError: no such file.
         InvalidFileError: it has no measured time, or a cell that is none.
     """
-    found = list(_table_points(path) if path.suffix.lower() == ".csv" else _tool_points(path))
+    found = list(_table_points(path) if suffix_of(path) == ".csv" else _tool_points(path))
     points = [point for point in found if point.ttft is not None or point.tpot is not None]
     if not points:
         raise InvalidFileError(

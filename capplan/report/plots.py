@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from capplan.describe.yaml_file import suffix_of
 from capplan.errors import UsageError
 from capplan.report.charts import Chart
 from capplan.report.svg import to_html, to_svg
@@ -26,7 +27,7 @@ def check_target(target: str) -> None:
     Raises:
         UsageError: a name of another format, or a PNG without the library that draws it.
     """
-    suffix = Path(target).suffix.lower()
+    suffix = suffix_of(target)
     if suffix not in (*_WRITERS, ".png"):
         raise UsageError(
             f"{target[:60]!r} is not a file that a plot can be written to",
@@ -45,7 +46,7 @@ def save_chart(chart: Chart, target: str) -> None:
             without anything to draw.
     """
     check_target(target)
-    writer = _WRITERS.get(Path(target).suffix.lower())
+    writer = _WRITERS.get(suffix_of(target))
     content = to_png(chart) if writer is None else _drawn(chart, writer).encode("utf-8")
     try:
         Path(target).write_bytes(content)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from capplan.describe.yaml_file import suffix_of
 from capplan.errors import InvalidFileError, UsageError
 from capplan.planner.sweep import FIGURES
 from capplan.questions.sweep import DEPLOYMENT, Scheduler, SweepChunk, SweepSummary, one_after_the_other, sweep_chunks
@@ -50,7 +51,7 @@ class TextRows:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lines = _csv_lines if path.suffix == ".csv" else _json_lines
+        self._lines = _csv_lines if suffix_of(path) == ".csv" else _json_lines
         self._file: Any = None
 
     def go_on(self, chunks: int, size: int) -> None:
@@ -61,7 +62,7 @@ class TextRows:
         if chunks:
             self._file.truncate(size)
             self._file.seek(0, os.SEEK_END)
-        elif self._path.suffix == ".csv":
+        elif suffix_of(self._path) == ".csv":
             self._file.write((",".join((*DEPLOYMENT, *FIGURES)) + "\n").encode())
 
     def add(self, chunk: SweepChunk) -> int:
@@ -122,9 +123,10 @@ def row_file(path: Path) -> RowFile:
     Raises:
         UsageError: none of the formats, or Parquet without pyarrow.
     """
-    if path.suffix in (".csv", ".jsonl"):
+    suffix = suffix_of(path)
+    if suffix in (".csv", ".jsonl"):
         return TextRows(path)
-    if path.suffix == ".parquet":
+    if suffix == ".parquet":
         return ParquetRows(path)
     raise UsageError(f"{path.name[:60]!r} is no .csv, .jsonl or .parquet", where="--out")
 

@@ -270,6 +270,47 @@ def test_every_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None
         assert "Usage: capplan" in capsys.readouterr().out
 
 
+def test_a_files_kind_is_told_in_any_letters(tmp_path: Path, answer: Any) -> None:
+    """Every suffix that says how a file is read or written, in capitals: the same answer as in small letters."""
+
+    def both(name: str, text: bytes) -> tuple[Path, Path]:
+        (tmp_path / "small").mkdir(exist_ok=True)
+        (tmp_path / "CAPITALS").mkdir(exist_ok=True)
+        stem, _, suffix = name.rpartition(".")
+        paths = tmp_path / "small" / name, tmp_path / "CAPITALS" / f"{stem}.{suffix.upper()}"
+        for path in paths:
+            path.write_bytes(text)
+        return paths
+
+    model = both("model.yaml", (ROOT / "models" / "llama3.1-8b.yaml").read_bytes())
+    config = both("config.json", Path(CONFIG).read_bytes())
+    device = both("device.yaml", (ROOT / "hardware" / "l4.yaml").read_bytes())
+    trace = both("trace.csv", b"arrival\n0\n10\n4000\n")
+    table = both("table.csv", (ROOT / "hardware" / "prices" / "gpu_prices.csv").read_bytes())
+    documents = both("before.json", (ROOT / "tests" / "data" / "documents" / "cost_before.json").read_bytes())
+    cost = ["cost", "--throughput", "100", "--tokens-per-request", "500", "--price-per-gpu-hour", "3"]
+    for place in (0, 1):
+        for path, argv in (
+            (model[place], ["weights", "--model", str(model[place])]),
+            (config[place], ["weights", "--model", str(config[place])]),
+            (device[place], ["fit", "--model", CONFIG, "--max-model-len", "8k", "--gpu", str(device[place])]),
+            (trace[place], [*cost, "--load-profile", str(trace[place])]),
+            (table[place], ["prices", "import", str(table[place]), "-o", str(table[place].with_name(f"o{table[place].suffix}"))]),
+            (documents[place], ["diff", str(documents[place]), str(documents[place])]),
+        ):  # fmt: skip
+            assert answer(*argv, "--csv"), path
+    for suffix in ("svg", "html", "png"):
+        drawn = tmp_path / f"drawn.{suffix.upper()}"
+        answer("roofline", "--model", CONFIG, "--gpu", "l4", "--plot", str(drawn))
+        assert drawn.stat().st_size > 1000
+    sweep = words("sweep --model llama3.1-8b --gpu l4 -tp 1 --isl 512 --osl 9 --concurrency 1,8 --price-per-gpu-hour 1")
+    for suffix in ("csv", "jsonl"):
+        small, capital = tmp_path / f"rows.{suffix}", tmp_path / f"ROWS.{suffix.upper()}"
+        answer(*sweep, "--out", str(small))
+        answer(*sweep, "--out", str(capital))
+        assert small.read_bytes() == capital.read_bytes()
+
+
 def in_process(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     code = f"import sys; from capplan.cli.app import run; sys.exit(run({list(argv)!r}))"
     env = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")} | environment

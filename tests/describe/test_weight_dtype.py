@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from capplan.describe.catalog import find_entry
 from capplan.describe.formats import BF16
 from capplan.describe.gguf_mix import GgufMix
+from capplan.describe.model_plan import weight_plan
+from capplan.describe.resolve import load_model
 from capplan.describe.weight_dtype import WeightDtype, known_names, parse_weight_dtype
 from capplan.describe.weight_schemes import Awq, Gptq, Mxfp4, Nvfp4, PackQuantized, Plain, tensor_bytes
 from capplan.errors import UsageError
@@ -70,3 +73,14 @@ def test_unknown_names_get_the_nearest_ones(text: str, hint: str) -> None:
         parse_weight_dtype(text)
     assert hint in caught.value.hint
     assert caught.value.where == "--weight-dtype"
+
+
+def test_an_error_names_the_option_that_the_name_was_given_to() -> None:
+    spec = load_model(find_entry("models", "llama3.1-8b"))
+    for where in ("--weight-dtype", "--weight-formats"):
+        with pytest.raises(UsageError) as caught:
+            weight_plan(spec, "q3", where=where)
+        assert caught.value.where == where
+        with pytest.raises(UsageError) as caught:
+            weight_plan(spec, "gguf:q3x", where=where)
+        assert caught.value.where == where
