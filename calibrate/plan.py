@@ -54,6 +54,10 @@ GEMM_TURNS = 2
 WARM_TOO, WARM_CASES = ("gemm", "decode_attention"), 4
 """Kernels of which some cases are measured with a warm cache as well, and how many of each group."""
 
+BESIDE_SHARE = 0.25
+"""Share of the time of a call that one of a kernel beside those of the stacks may take: it is to be known, and a
+profile does without it."""
+
 PROBE_ROWS, PROBE_COLUMNS = 256, 4096
 """A product of at least so many rows and at most so many columns is bound by arithmetic and soon over."""
 
@@ -181,8 +185,9 @@ def _groups(kernel: Kernel, device: Device, hardware: RatedHardware, most_second
     found: dict[str, list[Case]] = {}
     for case in kernel.cases(device):
         work = kernel.work(case)
-        rate = max(hardware.dense_rates.values())
-        if work.flops / rate + work.bytes / hardware.bandwidth > most_seconds or too_large(kernel, case, device):
+        seconds = work.flops / max(hardware.dense_rates.values()) + work.bytes / hardware.bandwidth
+        most = most_seconds * (1 if in_stacks(case, device) else BESIDE_SHARE)
+        if seconds > most or too_large(kernel, case, device):
             continue
         found.setdefault(str(sorted(case.key.items())), []).append(case)
     return list(found.values())
