@@ -21,8 +21,8 @@ def command(
     before: Annotated[str, typer.Argument(help="A file that cost or plan printed with --json; plans.json#2 is a row.")],
     after: Annotated[str, typer.Argument(help="The same after the change.")],
     fail_above: Annotated[
-        str | None, typer.Option("--fail-above", help="Exit 1 when a month grows by more dollars than this.")
+        str | None, typer.Option("--fail-above", help="Exit 1 when a month grows by more dollars than this; 0: at all.")
     ] = None,
 ) -> Answer[CostDiff]:
     """A month's bill before and after a change, line by line: + added, - removed, ~ changed."""
-    return cost_diff(before, after, fail_above=optional_money(fail_above, "--fail-above"))
+    return cost_diff(before, after, fail_above=optional_money(fail_above, "--fail-above", zero=True))

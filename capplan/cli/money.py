@@ -85,14 +85,14 @@ def pricing_of(price: Text, provider: Text, commitment: str, region: Text, on: T
     )
 
 
-def number(text: str, flag: str) -> Fraction:
-    """An exact number above 0."""
+def number(text: str, flag: str, *, zero: bool = False) -> Fraction:
+    """An exact number above 0, or also 0."""
     try:
         value = Decimal(text.strip().replace("_", "").replace(",", ""))
     except InvalidOperation:
         value = Decimal("NaN")
-    if not value.is_finite() or not 0 < value < Decimal("1e18"):
-        raise UsageError(f"{text[:40]!r} is not a number above 0", where=flag)
+    if not value.is_finite() or not 0 <= value < Decimal("1e18") or (value == 0 and not zero):
+        raise UsageError(f"{text[:40]!r} is not a number {'of at least' if zero else 'above'} 0", where=flag)
     return Fraction(value)
 
 
@@ -112,9 +112,9 @@ def optional_number(text: Text, flag: str) -> float | None:
     return float(number(text, flag)) if text is not None else None
 
 
-def optional_money(text: Text, flag: str) -> Decimal | None:
-    """Exact dollars above 0, or None."""
+def optional_money(text: Text, flag: str, *, zero: bool = False) -> Decimal | None:
+    """Exact dollars above 0, or also 0, or None."""
     if text is None:
         return None
-    number(text.strip().lstrip("$"), flag)
+    number(text.strip().lstrip("$"), flag, zero=zero)
     return Decimal(text.strip().lstrip("$").replace("_", "").replace(",", ""))

@@ -8,6 +8,7 @@ stream with an explicit stack, so that no input can exhaust the interpreter's ow
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ def read_yaml(path: Path) -> Document:
 
 def suffix_of(name: str | Path) -> str:
     """The end of a file's name that says of which kind it is, in small letters: ``.csv`` of ``ROWS.CSV``."""
-    return Path(name).suffix.lower()
+    return os.path.splitext(name)[1].lower()
 
 
 def read_text(path: Path, most_bytes: int = MAX_FILE_BYTES) -> str:

@@ -14,6 +14,9 @@ from capplan.errors import InvalidFileError, NotFoundError, UsageError
 from capplan.questions.answer import SCHEMA_VERSION
 
 MOST_BYTES = 64 << 20
+MOST, LEAST_DIGIT = Decimal("1e24"), -60
+"""Figures lie below this, and have no digits beyond that power of ten."""
+
 COMMANDS = ("plan", "cost", "estimate")
 """Commands whose documents can be compared."""
 
@@ -35,14 +38,21 @@ class Document:
     figures: Mapping[str, Any]
 
     def number(self, key: str) -> Decimal | None:
-        """A figure, or an amount of money; None where there is none."""
+        """A figure, or an amount of money; None where there is none.
+
+        Raises:
+            InvalidFileError: a figure that capplan does not print.
+        """
         value = self.figures.get(key)
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        if value is None or isinstance(value, bool) or not isinstance(value, (int, float, str)):
             return None
         try:
-            return Decimal(str(value))
+            number = Decimal(str(value))
         except ArithmeticError:
-            return None
+            number = Decimal("NaN")
+        if not number.is_finite() or not -MOST < number < MOST or number.as_tuple().exponent < LEAST_DIGIT:  # type: ignore[operator]
+            raise InvalidFileError(f"{key} is no figure but {str(value)[:40]!r}", where=self.name)
+        return number
 
 
 def read_document(reference: str) -> Document:

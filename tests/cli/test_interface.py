@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,9 @@ from capplan.cli import step as step_module
 from capplan.cli import weights as weights_module
 from capplan.cli.app import COMMANDS, run
 from capplan.cli.quick import quick, spelled
+from capplan.report import tables
 from capplan.report.schemas import RESULTS, command_schema
+from capplan.report.tables import Table
 
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "tests" / "data" / "model_truth" / "configs" / "google--gemma-2-2b.json")
@@ -217,6 +221,40 @@ def test_tables_come_as_csv_and_markdown(flag: str, answer: Any) -> None:
     else:
         assert lines[0] == "| tokens | KV cache + state | bytes |"
         assert lines[3] == "| 65,536 | 8.00 GiB | 8,589,934,592 |"
+
+
+@pytest.mark.parametrize("command", [name for name in RESULTS if not name.startswith("calibrate ")])
+def test_csv_has_numbers_under_numeric_headings(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Columns that people see aligned as numbers hold nothing but numbers, and no column holds numbers with units."""
+    shown: list[Table] = []
+    monkeypatch.setattr(tables, "to_csv", lambda table, own=tables.to_csv: shown.append(table) or own(table))
+    with_unit = re.compile(
+        r"[+-]?\$?[\d,]*\.?\d+ ?(\*|%|x|[a-zµ]?s|[KMGT]?i?B|[GTM]?B/s|[KMGT]|T?FLOP(/s)?|1/s|USD)?( \*)?"
+    )
+    for argv in ANSWERED[command]:
+        run([*argv, "--csv"])
+        out, err = capsys.readouterr()
+        if not shown:
+            assert "this answer is not a table" in err
+            continue
+        header, *rows = csv.reader(out.splitlines())
+        (table,) = shown
+        shown.clear()
+        assert header == [column.name for column in table.columns]
+        assert all(header), "a column without a name"
+        for column, cells in zip(table.columns, zip(*rows, strict=True), strict=False):
+            for cell in filter(None, cells):
+                if column.numeric:
+                    float(cell)
+                else:
+                    assert not with_unit.fullmatch(cell) or plainly_named(cell), (column, cell)
+
+
+def plainly_named(cell: str) -> bool:
+    """Whether a cell is a bare number or the name of an instance of so many devices: ``8x``."""
+    return cell.replace(".", "", 1).lstrip("+-").isdigit() or re.fullmatch(r"\d+x", cell) is not None
 
 
 def test_explain_shows_formula_numbers_and_result(answer: Any) -> None:

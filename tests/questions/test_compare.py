@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from capplan.cli.app import run
 from capplan.errors import InvalidFileError, NotFoundError, UsageError
 from capplan.questions.compare import compare
 from capplan.questions.cost_diff import cost_diff
@@ -42,6 +44,39 @@ def test_growth_beyond_what_is_allowed_fails() -> None:
     assert cost_diff(AFTER, BEFORE, fail_above=Decimal(491)).exit_code == 0
 
 
+def test_any_growth_can_be_what_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diff", AFTER, BEFORE, "--fail-above", "0"]) == 1
+    assert run(["diff", BEFORE, BEFORE, "--fail-above", "$0.00"]) == 0
+    assert run(["diff", BEFORE, AFTER, "--fail-above", "0"]) == 0
+    capsys.readouterr()
+    assert run(["diff", BEFORE, AFTER, "--fail-above=-1"]) == 2
+    assert "at least 0" in capsys.readouterr().err
+
+
+def test_csv_has_numbers_in_base_units(capsys: pytest.CaptureFixture[str]) -> None:
+    """Against the document itself: milliseconds become seconds, money and rates stay."""
+    plans = json.loads(Path(PLANS).read_text(encoding="utf-8"))["result"]["plans"]
+    assert run(["compare", PLANS, f"{PLANS}#2", f"{PLANS}#3", "--csv"]) == 0
+    rows = {row["figure"]: row for row in csv.DictReader(capsys.readouterr().out.splitlines())}
+    assert list(rows["TPOT"]) == ["figure", "unit", "a", "b", "c", "difference", "ratio", "best"]
+    for name, key, unit, size in (
+        ("TPOT", "tpot_ms", "s", 1e-3),
+        ("a month", "cost_per_month", "USD", 1),
+        ("requests in time", "request_capacity", "1/s", 1),
+    ):
+        values = [float(rows[name][letter]) for letter in "abc"]
+        assert values == pytest.approx([float(plan[key]) * size for plan in plans[:3]], rel=1e-12)
+        assert rows[name]["unit"] == unit
+        best = max(values) if name == "requests in time" else min(values)
+        assert rows[name]["best"] == "ABC"[values.index(best)]
+        assert float(rows[name]["difference"]) == pytest.approx(values[1] - values[0], rel=1e-9)
+
+
+def test_many_documents_have_names_as_spreadsheets_have(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", *[BEFORE] * 28, "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split(",")[27:31] == ["z", "aa", "ab", "difference"]
+
+
 def test_plans_are_chosen_by_row() -> None:
     plans = json.loads(Path(PLANS).read_text(encoding="utf-8"))["result"]["plans"]
     result = cost_diff(PLANS, f"{PLANS}#2").result
@@ -69,6 +104,9 @@ def test_what_is_no_such_document_is_refused(tmp_path: Path) -> None:
         ("[1]", "no document"),
         ("{}", "no document"),
         ('{"command": "kv", "result": {}}', "kv"),
+        ('{"schema_version": 1, "command": "cost", "result": {"gpus": NaN}}', "gpus is no figure"),
+        ('{"schema_version": 1, "command": "cost", "result": {"cost_per_month": "1e999999"}}', "no figure"),
+        ('{"schema_version": 1, "command": "cost", "result": {"cost_per_month": "much"}}', "no figure"),
     ):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(InvalidFileError, match=said):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import chain, count, islice, product
+from string import ascii_uppercase
 
 from capplan.cost.amounts import shown_usd
 from capplan.questions.answer import Answer
@@ -10,11 +12,14 @@ from capplan.questions.compare import ComparedFigure, Comparison
 from capplan.questions.cost_diff import CostDiff
 from capplan.report.tables import Column, Section, Table, View
 
+_BASE = {"ms": ("s", Decimal("0.001"))}
+"""Units that are no base units: the base unit, and how much of it one is."""
+
 
 def compare_view(answer: Answer[Comparison]) -> View:
     """Figures side by side, the best of each marked, and the settings that differ."""
     result = answer.result
-    letters = [chr(ord("A") + place) for place in range(len(result.documents))]
+    letters = letters_of(result)
     columns = [Column("figure", "figure"), *(Column(letter, letter.lower(), "shown") for letter in letters)]
     columns += [Column("B - A", "difference", "shown"), Column("B / A", "ratio", "ratio")]
     rows = [
@@ -27,6 +32,33 @@ def compare_view(answer: Answer[Comparison]) -> View:
         sections.append(Table(names, [[name, *values] for name, values in result.settings.items()], title="Settings"))
     titles = ", ".join(f"{letter} = {name}" for letter, name in zip(letters, result.documents, strict=True))
     return View(titles, sections)
+
+
+def compare_table(answer: Answer[Comparison]) -> Table:
+    """Figures as numbers in base units, with the document that is best in each."""
+    result = answer.result
+    letters = letters_of(result)
+    columns = [
+        Column("figure", "figure"),
+        Column("unit", "unit"),
+        *(Column(letter, letter.lower(), "number4") for letter in letters),
+        Column("B - A", "difference", "number4"),
+        Column("B / A", "ratio", "ratio"),
+        Column("best", "best"),
+    ]
+    rows = []
+    for figure in result.figures:
+        unit, size = _BASE.get(figure.unit, (figure.unit, Decimal(1)))
+        numbers = [None if value is None else value * size for value in (*figure.values, figure.difference)]
+        best = letters[figure.best] if figure.best is not None else None
+        rows.append([figure.name, unit, *numbers, figure.ratio, best])
+    return Table(columns, rows)
+
+
+def letters_of(result: Comparison) -> list[str]:
+    """A letter for each document, as spreadsheets count them: A, B, ... Z, AA, AB, ..."""
+    names = chain.from_iterable(product(ascii_uppercase, repeat=size) for size in count(1))
+    return ["".join(name) for name in islice(names, len(result.documents))]
 
 
 def diff_view(answer: Answer[CostDiff]) -> View:
