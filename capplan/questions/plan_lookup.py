@@ -13,6 +13,7 @@ from capplan.questions.plan_option import Option
 from capplan.questions.plan_request import Folders
 from capplan.questions.setting import Setting, resolve_setting
 from capplan.timing.machine import Machine, machine_for
+from capplan.timing.network import Network, network_of
 from capplan.work.deployed import deployment_formats
 from capplan.work.formats import MATH_FORMATS, Formats, multiplied
 from capplan.work.sharding import Sharding, check_sharding
@@ -28,15 +29,16 @@ class Lookup:
 
     def __init__(self, lengths: Lengths, folders: Folders) -> None:
         self._lengths, self._folders = lengths, folders
-        self._machines: dict[tuple[Same[GpuSpec], str], Machine] = {}
+        self._machines: dict[tuple[Same[GpuSpec], str, Network | None], Machine] = {}
         self._formats: dict[Any, Formats] = {}
         self._work: dict[Any, Work] = {}
 
-    def machine(self, gpu: GpuSpec, engine: str) -> Machine:
-        """A device under an engine."""
-        key = (Same(gpu), engine)
+    def machine(self, gpu: GpuSpec, engine: str, network: Network | None = None) -> Machine:
+        """A device under an engine, with what joins the link domains of a replica; None: one holds it."""
+        key = (Same(gpu), engine, network)
         if key not in self._machines:
-            self._machines[key] = machine_for(gpu, engine, profile_dirs=tuple(self._folders.profiles))
+            found = machine_for(gpu, engine, network=network, profile_dirs=tuple(self._folders.profiles))
+            self._machines[key] = found
         return self._machines[key]
 
     def formats(self, option: Option) -> Formats:
@@ -71,7 +73,8 @@ class Lookup:
 
     def setting(self, option: Option) -> Setting:
         """What memory and times need of an option: nothing that is only shown."""
-        machine, formats = self.machine(option.gpu, option.engine), self.formats(option)
+        formats, shape = self.formats(option), option.shape
+        machine = self.machine(option.gpu, option.engine, network_of(option.gpu, shape.tp * shape.dp, shape.pp))
         deployment, sharding = deployment_of(option), sharding_of(option)
         return Setting(option.format.spec, option.gpu, deployment, sharding, formats, machine, {}, (), (), ())
 

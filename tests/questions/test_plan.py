@@ -110,6 +110,25 @@ def test_every_plan_passes_fit_and_estimate_again(request_: PlanRequest, capsys:
         assert result.mean_tpot_ms_high <= 1e3 * request_.tpot * 1.01
 
 
+def test_stages_in_several_link_domains_send_over_the_network_as_the_estimate_has_it() -> None:
+    request = replace(SPARSE, gpus=("h100",), max_nodes=2, request_rate=3, tpot=0.1, ttft=5.0, top=1)
+    row = plan_of(request).result.plans[0]
+    assert row.gpus_per_replica > row.gpus_per_node
+    result = capplan.estimate(
+        row.formats.model,
+        row.gpu,
+        load=capplan_load(request, row.replicas),
+        engine=row.engine,
+        tensor_parallel_size=row.parallel.tensor_parallel_size,
+        pipeline_parallel_size=row.parallel.pipeline_parallel_size,
+        data_parallel_size=row.parallel.data_parallel_size,
+        enable_expert_parallel=row.parallel.expert_parallel,
+        kv_cache_dtype=row.formats.kv_cache_dtype,
+    ).result
+    assert result.mean_ttft_ms == pytest.approx(row.ttft_ms, rel=2e-3)
+    assert result.mean_tpot_ms == pytest.approx(row.tpot_ms, rel=2e-3)
+
+
 def draft_of(row: PlanRow) -> DraftRequest | None:
     drafts = row.drafting
     return DraftRequest(drafts.speculative_tokens, drafts.acceptance, drafts.draft_model) if drafts else None
