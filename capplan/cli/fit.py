@@ -13,7 +13,7 @@ from capplan.describe.quantities import parse_bytes, parse_integer, parse_list, 
 from capplan.errors import UsageError
 from capplan.questions.answer import Answer
 from capplan.questions.fit import FitResult, fit
-from capplan.report.views.fit import fit_view
+from capplan.report.views.fit import fit_chart, fit_view
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -27,7 +27,7 @@ def _option(*names: str, help: str, panel: str) -> Any:
 
 
 @app.command("fit")
-@answers(fit_view)
+@answers(fit_view, chart=fit_chart)
 def command(
     model: Model = None,
     gpu: Annotated[Text, _option("--gpu", help="Catalog name, MIG slice, YAML file or auto.", panel=_DEVICE)] = None,

@@ -17,7 +17,7 @@ from capplan.errors import CapplanError, UsageError
 
 if TYPE_CHECKING:
     from capplan.questions.answer import Answer
-    from capplan.report.charts import Chart
+    from capplan.report.charts import Drawing
     from capplan.report.tables import Table, View
 
 _PANEL = "Output"
@@ -75,14 +75,14 @@ class Looks:
 
     view: Callable[[Answer[Any]], View]
     table: Callable[[Answer[Any]], Table] | None = None
-    chart: Callable[[Answer[Any]], Chart] | None = None
+    chart: Callable[[Answer[Any]], Drawing] | None = None
 
 
 def answers(
     view: Callable[[Answer[Any]], View],
     *,
     table: Callable[[Answer[Any]], Table] | None = None,
-    chart: Callable[[Answer[Any]], Chart] | None = None,
+    chart: Callable[[Answer[Any]], Drawing] | None = None,
 ) -> Callable[[Callable[..., Answer[Any]]], Callable[..., int]]:
     """Turn a function that returns an `Answer` into a command that prints it, with the output flags added."""
     looks = Looks(view, table, chart)

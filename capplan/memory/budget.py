@@ -138,6 +138,10 @@ class MemoryBudget:
         """Bytes of the caches on the rank that binds: its whole blocks, or the slots that were asked for."""
         return self.capacity.pool_bytes
 
+    def cache_bytes_of(self, rank: RankBudget) -> int:
+        """Bytes of the caches on a rank: as many blocks as on the binding one, at most what the rank has."""
+        return _cache_bytes(rank, self.capacity, self.ranks)
+
     @property
     def request_bytes(self) -> int:
         """What one request of the longest length takes on the rank that binds, its states included."""

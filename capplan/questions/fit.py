@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capplan.describe.model import CrossAttention, ModelSpec
-from capplan.memory.budget import MemoryBudget, memory_budget, outside_the_fraction
+from capplan.memory.budget import MemoryBudget, RankBudget, memory_budget, outside_the_fraction
 from capplan.memory.budget_terms import Provenance
 from capplan.memory.pool import Capacity, longest_context
 from capplan.memory.serving_plan import ServingPlan
@@ -39,7 +39,7 @@ class FitTerm:
 
 @dataclass(frozen=True)
 class FitBudget:
-    """The memory of the rank that binds.
+    """The memory of a rank.
 
     Args:
         device_bytes: the device's memory as the engine sees it; null: not known.
@@ -58,7 +58,18 @@ class FitBudget:
 
 @dataclass(frozen=True)
 class FitRank:
-    """One rank of a pipeline stage."""
+    """One rank of a pipeline stage.
+
+    Args:
+        rank: the first of the stage.
+        stage: which stage.
+        first_layer: its first layer.
+        layers: how many it has.
+        weight_bytes: the loaded model.
+        working_bytes: everything else but the caches.
+        pool_bytes: what is left for caches.
+        budget: term by term.
+    """
 
     rank: int
     stage: int
@@ -67,6 +78,7 @@ class FitRank:
     weight_bytes: int
     working_bytes: int
     pool_bytes: int
+    budget: FitBudget
 
 
 @dataclass(frozen=True)
@@ -121,7 +133,7 @@ class FitResult:
         kv_architectural_bytes: what the model must keep for it on a rank, without blocks and padding.
         state_slots: sequences whose states fit, where they have slots of their own.
         replica_concurrency: `max_concurrency` of all data-parallel groups together.
-        budget: the memory of the rank that binds.
+        budget: the memory of the rank that binds, term by term.
         ranks: one rank of each stage.
         cache: the pool by kind of layer.
         offload: what lies in host memory.
@@ -237,7 +249,7 @@ def fit_result(resolved: Resolved, budget: MemoryBudget, suggestions: tuple[Reme
         kv_architectural_bytes=_architectural(budget),
         state_slots=capacity.state_slots,
         replica_concurrency=_at_once(budget, capacity) * plan.parallel.dp,
-        budget=_budget(budget),
+        budget=_budget(budget, budget.binding),
         ranks=tuple(
             FitRank(
                 one.stage * plan.parallel.tp,
@@ -247,6 +259,7 @@ def fit_result(resolved: Resolved, budget: MemoryBudget, suggestions: tuple[Reme
                 one.weight_bytes,
                 one.used_bytes - one.weight_bytes,
                 max(0, one.pool_bytes),
+                _budget(budget, one),
             )
             for one in budget.ranks
         ),
@@ -283,14 +296,14 @@ def _pool(left: int, capacity: Capacity, plan: ServingPlan) -> int:
     return capacity.pool_bytes if reserves_slots else max(0, left)
 
 
-def _budget(budget: MemoryBudget) -> FitBudget:
-    """The terms of the binding rank, caches last; they add up to the total exactly."""
-    rank, device = budget.binding, budget.plan.device.bytes
+def _budget(budget: MemoryBudget, rank: RankBudget) -> FitBudget:
+    """The terms of a rank, caches last; they add up to the total exactly."""
+    device = budget.plan.device.bytes
     terms = [
         FitTerm(term.name, term.bytes, term.low, term.high, term.provenance, term.formula, term.source)
         for term in rank.terms
     ]
-    caches = budget.cache_bytes
+    caches = budget.cache_bytes_of(rank)
     formula = f"{budget.capacity.blocks} blocks · {budget.capacity.block_bytes}" if budget.capacity.block_bytes else ""
     certain = bool(budget.plan.known.pools) or all(term.low == term.high for term in rank.terms)
     terms.append(FitTerm("caches", caches, caches, caches, "exact" if certain else "fitted", formula, ""))

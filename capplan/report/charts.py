@@ -1,4 +1,4 @@
-"""A chart as data: axes, series of points, and where their ticks stand; drawn as SVG or in the terminal."""
+"""A chart as data: axes, series of points or stacked bars, and where ticks stand; drawn as SVG or in the terminal."""
 
 from __future__ import annotations
 
@@ -63,6 +63,83 @@ class Chart:
     y: Axis
     series: Sequence[Series]
     notes: Sequence[str] = field(default_factory=tuple)
+
+
+Look = Literal["solid", "free", "lacking"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a bar.
+
+    Args:
+        name: what the legend calls it; parts of one name look alike in every bar.
+        value: how long it is, on the axis.
+        shown: its value as people read it.
+        words: what else is known of it, shown when a reader points at it.
+        look: solid; or what is left over; or what is wanted and not there.
+    """
+
+    name: str
+    value: float
+    shown: str
+    words: str = ""
+    look: Look = "solid"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Parts in a row, from 0 on; those of nothing are left out."""
+
+    name: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """A chart of bars below one another, over one axis from 0.
+
+    Args:
+        title: the title.
+        x: the axis; linear.
+        bars: the bars, from the top.
+        limits: lines across all bars: what the legend calls each, and where it stands.
+        notes: what stands below the legend.
+    """
+
+    title: str
+    x: Axis
+    bars: Sequence[Bar]
+    limits: Sequence[tuple[str, float]] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def kinds(self) -> tuple[Part, ...]:
+        """One part of each name, in the order of the bars."""
+        found = {part.name: part for bar in reversed(self.bars) for part in reversed(bar.parts) if part.value > 0}
+        return tuple(reversed(found.values()))
+
+    @property
+    def legend(self) -> tuple[str, ...]:
+        """What the legend says: the parts, with their values where there is one bar, then the limits."""
+        alone = len(self.bars) == 1
+        parts = [f"{part.name}, {part.shown}" if alone else part.name for part in self.kinds]
+        return (*parts, *(name for name, _ in self.limits))
+
+    @property
+    def scale(self) -> Scale:
+        """The axis from 0 to the longest bar or the farthest limit.
+
+        Raises:
+            ValueError: there is nothing to draw.
+        """
+        lengths = [sum(part.value for part in bar.parts) for bar in self.bars]
+        if not any(lengths):
+            raise ValueError("nothing to draw")
+        return scale_of(self.x, [0.0, *lengths, *(value for _, value in self.limits)])
+
+
+Drawing = Chart | BarChart
 
 
 @dataclass(frozen=True)

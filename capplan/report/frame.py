@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from capplan.report.charts import Chart, Scale, show_tick
+from capplan.report.charts import BarChart, Chart, Scale, show_tick
 
 FONT_SIZE = 12.5
 TITLE_SIZE = 16.0
@@ -14,6 +15,15 @@ LINE, TITLE_LINE = 16, 21
 
 GAP = 18
 """Between the plot and the legend."""
+
+BAR_ROW, BARS = 38, 132
+"""From one bar to the next, and of all of them, at least."""
+
+BAR_SHARE, BAR = 0.63, 56
+"""Height of a bar: its share of that, and the most."""
+
+NAME_SHARE = 0.22
+"""Share of the width that names before bars may take."""
 
 SWATCH = 30
 """Room for a line or a mark before a name in the legend."""
@@ -46,7 +56,7 @@ NARROW = Layout("narrow", 400, 300, 0)
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the legend: which series its swatch shows, if any, and where it stands."""
+    """One line of the legend: which series, part or limit its swatch shows, if any, and where it stands."""
 
     series: int | None
     lines: tuple[str, ...]
@@ -69,6 +79,7 @@ class Frame:
         x_ticks: values at the horizontal axis.
         y_ticks: values at the vertical axis.
         legend: its lines.
+        rows: the lines of the name before each bar, where there are bars.
     """
 
     layout: Layout
@@ -81,6 +92,7 @@ class Frame:
     x_ticks: tuple[float, ...]
     y_ticks: tuple[float, ...]
     legend: tuple[Entry, ...]
+    rows: tuple[tuple[str, ...], ...] = ()
 
     def across(self, place: float) -> float:
         """The x of a place from 0 to 1 on the horizontal axis."""
@@ -110,30 +122,51 @@ def wrapped(text: str, width: float, size: float = FONT_SIZE, *, bold: bool = Fa
 
 
 def frame_of(chart: Chart, x: Scale, y: Scale, layout: Layout) -> Frame:
-    """The places of everything that a chart shows."""
-    right = layout.width - (layout.legend or 22)
+    """The places of everything that a chart of lines and points shows."""
     y_ticks = tuple(y.ticks())
-    labels = max(text_width(show_tick(value)) for value in y_ticks)
-    left = 34 + labels
+    left = 34 + max(text_width(show_tick(value)) for value in y_ticks)
+    names = [series.name for series in chart.series]
+    return _frame(chart, layout, left, layout.plot_height, x, y_ticks, names)
+
+
+def bars_frame_of(chart: BarChart, x: Scale, layout: Layout) -> Frame:
+    """The places of everything that a chart of bars shows: their names stand before them."""
+    rows = tuple(wrapped(bar.name, NAME_SHARE * layout.width) for bar in chart.bars)
+    left = 24 + max((text_width(line) for lines in rows for line in lines), default=0.0)
+    height = max(BARS, len(rows) * max(BAR_ROW, *(LINE * len(lines) + 10 for lines in rows)))
+    return replace(_frame(chart, layout, left, height, x, (), list(chart.legend)), rows=rows)
+
+
+def _frame(
+    chart: Chart | BarChart,
+    layout: Layout,
+    left: float,
+    plot_height: float,
+    x: Scale,
+    y_ticks: tuple[float, ...],
+    names: Sequence[str],
+) -> Frame:
+    """Title above, the plot, its axis and label below it, the legend beside or below both."""
+    right = layout.width - (layout.legend or 22)
     widest = max(text_width(show_tick(value)) for value in x.ticks())
     x_ticks = tuple(x.ticks(max(2, int((right - left) / (widest + 12)))))
     title = wrapped(chart.title, layout.width - left - 8, TITLE_SIZE, bold=True)
     top = 25 + TITLE_LINE * len(title)
-    bottom = top + layout.plot_height
+    bottom = top + plot_height
     below = bottom + 62
     begins, at = (right + GAP, top + 8.0) if layout.legend else (16.0, below + 8.0)
-    legend = _legend(chart, begins, at, layout.width - begins - 6)
+    legend = _legend(names, chart.notes, begins, at, layout.width - begins - 6)
     end = max((entry.y + LINE * len(entry.lines) for entry in legend), default=0.0)
     return Frame(layout, title, left, right, top, bottom, max(below, end + 4), x_ticks, y_ticks, legend)
 
 
-def _legend(chart: Chart, left: float, at: float, width: float) -> tuple[Entry, ...]:
+def _legend(names: Sequence[str], notes: Sequence[str], left: float, at: float, width: float) -> tuple[Entry, ...]:
     entries = []
-    for index, series in enumerate(chart.series):
-        lines = wrapped(series.name, width - SWATCH)
+    for index, name in enumerate(names):
+        lines = wrapped(name, width - SWATCH)
         entries.append(Entry(index, lines, left, at))
         at += LINE * len(lines) + 6
-    for note in chart.notes:
+    for note in notes:
         lines = wrapped(note, width)
         entries.append(Entry(None, lines, left, at))
         at += LINE * len(lines) + 4

@@ -9,11 +9,11 @@ from typing import Any
 
 from capplan.describe.yaml_file import suffix_of
 from capplan.errors import UsageError
-from capplan.report.charts import Chart
+from capplan.report.charts import Drawing
 from capplan.report.svg import to_html, to_svg
 
 FLAG = "--plot"
-_WRITERS: dict[str, Callable[[Chart], str]] = {".svg": to_svg, ".html": to_html}
+_WRITERS: dict[str, Callable[[Drawing], str]] = {".svg": to_svg, ".html": to_html}
 PNG_SCALE = 2
 """Pixels of a PNG for each unit of the drawing."""
 
@@ -38,7 +38,7 @@ def check_target(target: str) -> None:
         _cairosvg()
 
 
-def save_chart(chart: Chart, target: str) -> None:
+def save_chart(chart: Drawing, target: str) -> None:
     """Write a chart to a file whose name says the format: ``.svg``, ``.html`` or ``.png``.
 
     Raises:
@@ -54,7 +54,7 @@ def save_chart(chart: Chart, target: str) -> None:
         raise UsageError(f"cannot write {target[:60]}: {error.strerror}", where=FLAG) from None
 
 
-def to_png(chart: Chart) -> bytes:
+def to_png(chart: Drawing) -> bytes:
     """The chart as a PNG, on light ground.
 
     Raises:
@@ -78,7 +78,7 @@ def _cairosvg() -> Any:
     return cairosvg
 
 
-def draw_chart(chart: Chart, *, plain: bool) -> str:
+def draw_chart(chart: Drawing, *, plain: bool) -> str:
     """The chart for the terminal, as wide as that is; 80 columns in a pipe.
 
     Raises:
@@ -90,7 +90,7 @@ def draw_chart(chart: Chart, *, plain: bool) -> str:
     return _drawn(chart, lambda shown: to_terminal(shown, columns=columns, plain=plain))
 
 
-def _drawn(chart: Chart, draw: Callable[[Chart], str]) -> str:
+def _drawn(chart: Drawing, draw: Callable[[Drawing], str]) -> str:
     try:
         return draw(chart)
     except ValueError as error:

@@ -11,11 +11,15 @@ from itertools import pairwise
 from math import ceil
 from string import ascii_uppercase
 
-from capplan.report.charts import Chart, Scale, Series, scales, show_tick
+from capplan.report.charts import BarChart, Chart, Drawing, Scale, Series, scales, show_tick
 
 COLUMNS, ROWS = 80, 22
 MARKS = "●■◆▲○□◇△"
 PLAIN_MARKS = "o#x*+@%&"
+
+FILLS = {"solid": "█▓▒", "free": "·", "lacking": "/"}
+PLAIN_FILLS = {"solid": "#=+", "free": ".", "lacking": "/"}
+"""What parts of bars are filled with."""
 
 LETTERS = 3
 """Letters along a line that has no marks."""
@@ -75,7 +79,7 @@ class Canvas:
         return min(size - 1, int(part * size)) if 0 <= part <= 1 else -1
 
 
-def to_terminal(chart: Chart, *, columns: int = COLUMNS, rows: int = ROWS, plain: bool = False) -> str:
+def to_terminal(chart: Drawing, *, columns: int = COLUMNS, rows: int = ROWS, plain: bool = False) -> str:
     """The chart in `columns` columns.
 
     Args:
@@ -87,6 +91,8 @@ def to_terminal(chart: Chart, *, columns: int = COLUMNS, rows: int = ROWS, plain
     Raises:
         ValueError: there is nothing to draw.
     """
+    if isinstance(chart, BarChart):
+        return _bars_to_terminal(chart, columns, plain=plain)
     x, y = scales(chart)
     labels = {_row(y.place(value), rows): show_tick(value) for value in y.ticks(rows // 2)}
     gutter = max(map(len, labels.values())) + 1
@@ -105,6 +111,35 @@ def to_terminal(chart: Chart, *, columns: int = COLUMNS, rows: int = ROWS, plain
     lines += [f"{line:>{columns}}" for line in textwrap.wrap(chart.x.label, columns)]
     notes = [line for note in chart.notes for line in textwrap.wrap(note, columns)]
     return "\n".join([*lines, *_legend(chart, letters, columns, plain=plain), *notes])
+
+
+def _bars_to_terminal(chart: BarChart, columns: int, *, plain: bool) -> str:
+    """Bars of characters, a letter in each part, limits pointed at from below."""
+    x, fills = chart.scale, PLAIN_FILLS if plain else FILLS
+    letters = dict(zip((part.name for part in chart.kinds), ascii_uppercase, strict=False))
+    solid = [part.name for part in chart.kinds if part.look == "solid"]
+    filled = {name: fills["solid"][number % len(fills["solid"])] for number, name in enumerate(solid)}
+    looks = {part.name: filled.get(part.name) or fills[part.look] for part in chart.kinds}
+    lines = textwrap.wrap(chart.title, columns)
+    for bar in chart.bars:
+        cells, end = [" "] * columns, 0.0
+        for part in bar.parts:
+            start, end = end, end + part.value
+            first, last = round(x.place(start) * columns), round(x.place(end) * columns)
+            if last > first:
+                cells[first:last] = looks[part.name] * (last - first)
+                cells[(first + last - 1) // 2] = letters.get(part.name, looks[part.name])
+        lines += [*textwrap.wrap(bar.name, columns), "".join(cells).rstrip()]
+    pointer = "^" if plain else "▲"
+    if chart.limits:
+        places = {min(columns - 1, round(x.place(value) * columns)) for _, value in chart.limits}
+        lines.append("".join(pointer if place in places else " " for place in range(columns)).rstrip())
+    lines += [_x_labels(x, columns, -1), *(f"{line:>{columns}}" for line in textwrap.wrap(chart.x.label, columns))]
+    swatches = [f"{letters.get(part.name, '')}{looks[part.name]}" for part in chart.kinds]
+    swatches += [pointer] * len(chart.limits)
+    names = [f"{swatch} {name}" for swatch, name in zip(swatches, chart.legend, strict=True)]
+    notes = [line for note in chart.notes for line in textwrap.wrap(note, columns)]
+    return "\n".join([*lines, *_in_lines(names, columns), *notes])
 
 
 def mark_of(index: int, *, plain: bool) -> str:
@@ -176,6 +211,11 @@ def _legend(chart: Chart, letters: dict[int, str], columns: int, *, plain: bool)
         f"{letters.get(index, stroke) if series.mark == 'none' else mark_of(index, plain=plain)} {series.name}"
         for index, series in enumerate(chart.series)
     ]
+    return _in_lines(names, columns)
+
+
+def _in_lines(names: Sequence[str], columns: int) -> list[str]:
+    """Names beside one another, as many a line as there is room for."""
     lines = [""]
     for name in names:
         joined = f"{lines[-1]}   {name}" if lines[-1] else name

@@ -138,6 +138,8 @@ SERVED = ["--model", "llama3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "6
         (["plan", *SERVED, "--request-rate", "50", "--ttft", "1s", "--on", "2026-11-30"], "TTFTatmost1000ms"),
         (["sweep", *SERVED, "--concurrency", "1:64", "--on", "2026-11-30"], "h100-sxm-80gb"),
         (["roofline", "--model", "llama3.1-8b", "--gpu", "h100"], "roof,bf16"),
+        (["fit", "--model", "deepseek-v3", "--gpu", "h200", "-tp", "8", "-pp", "2"], "stage1,eachof8ranks"),
+        (["fit", "--model", "llama3.1-8b", "--gpu", "l4"], "lackingforonerequest,13.00GiB"),
         (["simulate", *SERVED, "--concurrency", "8", "--requests", "40"], "running"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from capplan.questions.answer import Answer
-from capplan.questions.fit import FitResult
+from capplan.questions.fit import FitRank, FitResult
+from capplan.report.charts import Axis, Bar, BarChart, Part
 from capplan.report.tables import Column, Facts, Section, Table, View
-from capplan.report.units import show_bytes
+from capplan.report.units import GIB, show_bytes
 
 
 def fit_view(answer: Answer[FitResult]) -> View:
@@ -22,11 +23,53 @@ def fit_view(answer: Answer[FitResult]) -> View:
     return View(_headline(answer), tuple(sections))
 
 
+def fit_chart(answer: Answer[FitResult]) -> BarChart:
+    """What the memory of a rank is spent on, one bar a stage; what is free, or what one request lacks."""
+    result, inputs = answer.result, answer.inputs
+    bars = [Bar(_rank_name(answer, rank), _parts(result, rank)) for rank in result.ranks]
+    device, usable = result.budget.device_bytes, result.budget.usable_bytes
+    limits = [(f"{inputs['gpu'] or 'device'}, {show_bytes(device)}", device / GIB)] if device is not None else []
+    share = f"{inputs['engine']} allows itself {show_bytes(usable)} of it" if usable is not None and usable >= 0 else ""
+    verdict = "fits" if result.fits else f"does not fit, {show_bytes(result.missing_bytes)} are missing"
+    title = f"Memory of {inputs['model']} on {_devices(answer)}: {verdict}"
+    return BarChart(title, Axis("GiB on a rank"), bars, limits, [share] if share and limits else [])
+
+
+def _parts(result: FitResult, rank: FitRank) -> list[Part]:
+    """The terms of a rank's budget in order, and what is left of the device, or what one request lacks."""
+    budget = rank.budget
+    parts = []
+    for term in budget.terms:
+        certain = term.bytes_low == term.bytes_high
+        interval = "" if certain else f"{show_bytes(term.bytes_low)} to {show_bytes(term.bytes_high)}, "
+        parts.append(Part(term.name, term.bytes / GIB, show_bytes(term.bytes), f"{interval}{term.provenance}"))
+    lacking = 0
+    if not result.fits and rank.rank == result.binding_rank:
+        lacking = max(0, result.kv_request_bytes - budget.terms[-1].bytes)
+    if lacking:
+        parts.append(Part("lacking for one request", lacking / GIB, show_bytes(lacking), look="lacking"))
+    elif budget.unclaimed_bytes is not None and budget.unclaimed_bytes > 0:
+        free = budget.unclaimed_bytes
+        parts.append(Part("free", free / GIB, show_bytes(free), look="free"))
+    return parts
+
+
+def _rank_name(answer: Answer[FitResult], rank: FitRank) -> str:
+    tensor = answer.inputs["tensor_parallel_size"] * answer.inputs["data_parallel_size"]
+    if len(answer.result.ranks) == 1:
+        return "device" if tensor == 1 else f"each of {tensor} ranks"
+    return f"stage {rank.stage}" if tensor == 1 else f"stage {rank.stage}, each of {tensor} ranks"
+
+
+def _devices(answer: Answer[FitResult]) -> str:
+    inputs = answer.inputs
+    devices = inputs["tensor_parallel_size"] * inputs["pipeline_parallel_size"] * inputs["data_parallel_size"]
+    return f"{devices} × {inputs['gpu'] or 'a device'} ({inputs['engine']} {inputs['engine_version']})"
+
+
 def _headline(answer: Answer[FitResult]) -> str:
     result, inputs = answer.result, answer.inputs
-    devices = inputs["tensor_parallel_size"] * inputs["pipeline_parallel_size"] * inputs["data_parallel_size"]
-    device = inputs["gpu"] or "a device"
-    subject = f"{inputs['model']} on {devices} × {device} ({inputs['engine']} {inputs['engine_version']})"
+    subject = f"{inputs['model']} on {_devices(answer)}"
     if not result.fits:
         return f"{subject}: does not fit, {show_bytes(result.missing_bytes)} are missing on rank {result.binding_rank}"
     if not result.cache:
