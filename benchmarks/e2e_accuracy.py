@@ -16,7 +16,7 @@ from pathlib import Path
 
 from capplan.describe.gpu_catalog import load_gpu
 from capplan.describe.model_file import write_text
-from capplan.describe.profile_choice import profile_for
+from capplan.describe.profile_choice import KernelProfile, profile_for
 from capplan.questions.validate_cases import Case, read_cases
 from capplan.questions.validate_rows import ValidatedFigure, ValidatedRow, validated_rows
 from capplan.questions.validate_scores import Score, score
@@ -41,6 +41,7 @@ FITTED_ENGINES = ("vllm", "sglang", "trtllm")
 OWN = "GPU and engine measured"
 OTHER_ENGINE = "GPU measured, engine not"
 CARRIED = "GPU not measured: constants carried"
+ACROSS = "GPU of another vendor: constants carried"
 NONE = "no prediction"
 
 Row = tuple[Case, ValidatedRow, ValidatedFigure]
@@ -55,18 +56,18 @@ def measured_rows(path: Path) -> list[Row]:
 
 def standing(case: Case) -> str:
     """On what the prediction of a row stands."""
-    if case.server is None:
+    kernels = kernels_of(case.server.gpu) if case.server else None
+    if case.server is None or kernels is None:
         return NONE
-    if not has_profile(case.server.gpu):
-        return CARRIED
+    if kernels.carried is not None:
+        return ACROSS if kernels.carried == "other_vendor" else CARRIED
     return OWN if case.server.engine in FITTED_ENGINES else OTHER_ENGINE
 
 
 @cache
-def has_profile(gpu: str) -> bool:
-    """Whether a GPU was measured itself."""
-    kernels = profile_for(load_gpu(gpu))
-    return kernels is not None and kernels.carried is None
+def kernels_of(gpu: str) -> KernelProfile | None:
+    """The constants that stand for a GPU."""
+    return profile_for(load_gpu(gpu))
 
 
 def family(source: str) -> str:

@@ -25,6 +25,8 @@ class Era(Part):
     """The first version that no longer belongs to it."""
     latent: bool = False
     """Whether it holds for models with latent attention alone."""
+    rocm: bool = False
+    """Whether it holds for builds on ROCm alone."""
     per_step: float = 0.0
     """Seconds of every step."""
     per_layer: float = 0.0
@@ -52,15 +54,22 @@ def _eras() -> tuple[Era, ...]:
     return tuple(hydrated(Era, fields) for fields in read_yaml(_FILE).data["eras"])
 
 
+ON_ROCM = " on ROCm"
+"""What follows the version in the name of an era of builds on ROCm."""
+
+
 @lru_cache(maxsize=1024)
 def era_before(engine: str, version: str, date: str = "") -> str:
-    """The `before` of the nearest era that a version belongs to; empty: none, or not a version.
+    """The name of the nearest era that a version belongs to: its `before`, and whether it is one of builds on ROCm.
+
+    Empty: none, or not a version.
 
     Args:
         engine: the engine.
         version: as its table has it; what cannot be read is passed over.
         date: of the measurement, where the version says nothing.
     """
+    rocm = "rocm" in version.lower()
     for text in (version, date):
         if not text:
             continue
@@ -68,25 +77,36 @@ def era_before(engine: str, version: str, date: str = "") -> str:
             known = version_key(engine_rules(engine, text).version)
         except UsageError:
             continue
-        later = [era.before for era in _eras() if era.engine == engine and known < version_key(era.before)]
-        return min(later, key=version_key, default="")
+        later = [
+            era for era in _eras() if era.engine == engine and era.rocm <= rocm and known < version_key(era.before)
+        ]
+        nearest = min(later, key=lambda era: (version_key(era.before), not era.rocm), default=None)
+        return "" if nearest is None else nearest.before + (ON_ROCM if nearest.rocm else "")
     return ""
 
 
-def era_of(engine: str, before: str, spec: ModelSpec) -> Era | None:
+def era_of(engine: str, name: str, spec: ModelSpec) -> Era | None:
     """The era of a model on an engine; None for today's versions.
 
     Args:
         engine: the engine.
-        before: as `era_before` names it; empty: today.
+        name: as `era_before` says it; empty: today.
         spec: the model.
     """
-    if not before:
+    if not name:
         return None
+    before, rocm = name.removesuffix(ON_ROCM), name.endswith(ON_ROCM)
     latent = any(isinstance(mixer, LatentAttention) for block in spec.blocks.values() for mixer in block.mixer)
     found = [
         era
         for era in _eras()
-        if era.engine == engine and era.latent <= latent and version_key(before) <= version_key(era.before)
+        if era.engine == engine
+        and era.latent <= latent
+        and era.rocm <= rocm
+        and version_key(before) <= version_key(era.before)
     ]
-    return min(found, key=lambda one: (one.latent != latent, version_key(one.before)), default=None)
+    return min(
+        found,
+        key=lambda one: (one.latent != latent, version_key(one.before), one.rocm != rocm),
+        default=None,
+    )

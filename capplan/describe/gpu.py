@@ -59,6 +59,7 @@ EntryName = Annotated[str, Matching(r"[a-z0-9]+([.-][a-z0-9]+){0,20}")]
 Text = Annotated[str, Matching(r"[^\x00-\x08]+")]
 Positive = Annotated[float, Real()]
 Count = Annotated[int, Whole(1, 10**7)]
+Share = Annotated[float, Real(1.0)]
 
 MIG_MEMORY_SLICES = 8
 """A MIG GPU's memory, L2 and bandwidth are cut into eighths. Source: NVIDIA MIG User Guide, supported profiles."""
@@ -117,6 +118,12 @@ class Link(Part):
     """B/s of both directions together: the figure that datasheets print for NVLink."""
     domain_size: Count
     """Devices that this network joins, at most: 2 for a bridge, 8 in an HGX node, 72 in an NVL72 rack."""
+    per_peer: Positive | None = None
+    """B/s to one other device, where no switch stands between them and every pair has links of its own."""
+
+    def among(self, ranks: float) -> float:
+        """B/s that one of so many devices sends to the others: ``min(per direction, (ranks - 1) · per peer)``."""
+        return self.per_direction if self.per_peer is None else min(self.per_direction, (ranks - 1) * self.per_peer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +133,29 @@ class Pcie(Part):
     generation: Count
     per_direction: Positive
     """B/s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BusBandwidth(Part):
+    """What an all-reduce of large messages reached."""
+
+    ranks: Annotated[int, Whole(2, 1024)]
+    bandwidth: Positive
+    """B/s of the bus: bytes · 2(n - 1)/n over the time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Part):
+    """What micro-benchmarks reached of the datasheet's figures.
+
+    By them one vendor's constants are carried to another's device (`capplan.describe.profile_scaling`).
+    """
+
+    products: dict[Format, Share]
+    """Share of the dense rate that the best shape of a product reached, by operand format."""
+    bandwidth: Share
+    """Share of the memory bandwidth that the best of BabelStream's kernels reached."""
+    all_reduce: tuple[BusBandwidth, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +198,7 @@ class GpuSpec(Part):
     pcie: Pcie | None = None
     gpus_per_node: Count | None = None
     """Devices under one host, at most, in common servers and cloud instances."""
+    measured: Measured | None = None
     confidence: Literal["high", "medium", "low"] | None = None
     halved_from_sparse: Text | None = None
     """Whether the dense rates were halved from a sheet that prints sparse ones, in words."""
@@ -184,6 +215,9 @@ class GpuSpec(Part):
             for key in keys:
                 if key != "all" and key not in known:
                     raise ValueError(f"{map_name}: {key!r} is not a field of this entry. {did_you_mean(key, known)}")
+        for form in self.measured.products if self.measured else ():
+            if form not in self.dense_rates:
+                raise ValueError(f"measured.products: there is no dense rate of {form} to be a share of")
         for mig in self.mig:
             if not self.compute_units or mig.sms > self.compute_units:
                 raise ValueError(f"mig: {mig.profile} has more SMs than the GPU")
@@ -251,12 +285,13 @@ def slice_device(gpu: GpuSpec, mig: MigSlice) -> GpuSpec:
         "l2_mib": float(gpu.l2_mib * memory_share) if gpu.l2_mib else None,
         "tdp_w": float(gpu.tdp_w * sm_share) if gpu.tdp_w else None,
         "link": None,
+        "measured": None,
         "gpus_per_node": gpu.gpus_per_node * mig.most if gpu.gpus_per_node else None,
         "notes": f"derived: {mig.sms} of {gpu.compute_units} SMs, {mig.memory_slices}/8 of memory and bandwidth",
-        "doubtful": _without(gpu.doubtful, "link", "mig", "memory")
+        "doubtful": _without(gpu.doubtful, "link", "mig", "memory", "measured")
         | ({"memory.usable_mib": gpu.doubtful["mig"]} if "mig" in gpu.doubtful else {})
         | ({"tdp_w": "share of the board's power by SMs (assumed)"} if gpu.tdp_w else {}),
-        "sources": _without(gpu.sources, "link", "mig", "memory")
+        "sources": _without(gpu.sources, "link", "mig", "memory", "measured")
         | ({"memory": gpu.sources["mig"]} if "mig" in gpu.sources else {}),
         "mig": (),
     }

@@ -23,7 +23,7 @@ from capplan.describe.yaml_file import Document, read_yaml, validate
 from capplan.errors import InvalidFileError, NotFoundError
 
 LinkKind = Literal["scale_up", "pcie"]
-Relation = Literal["same_architecture", "other_architecture"]
+Relation = Literal["same_architecture", "other_architecture", "other_vendor"]
 KindName = Literal[
     "gemm", "grouped_gemm", "prefill_attention", "decode_attention", "mla_prefill", "mla_decode", "collective",
     "rows", "recurrence",

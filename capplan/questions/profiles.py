@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from capplan.describe.catalog import list_entries
+from capplan.describe.gpu_catalog import read_gpu
 from capplan.describe.profile import CarriedError, Profile, RatedHardware, list_profiles, load_profile
+from capplan.describe.profile_choice import MEASURED_VENDOR, profile_for
 from capplan.describe.profile_table import KINDS, KernelFit
 from capplan.questions.answer import Answer
 
@@ -93,7 +96,28 @@ class ProfileDetail:
 def profile_list(*, profiles_dirs: Sequence[Path] = ()) -> Answer[ProfileList]:
     """Every measured device."""
     rows = tuple(_summary(profile) for profile in list_profiles(profiles_dirs))
-    return Answer("profiles list", {}, ProfileList(rows), provenance={"profiles": "fitted"})
+    return Answer(
+        "profiles list",
+        {},
+        ProfileList(rows),
+        assumptions=_across_vendors(profiles_dirs),
+        provenance={"profiles": "fitted"},
+    )
+
+
+def _across_vendors(profiles_dirs: Sequence[Path]) -> tuple[str, ...]:
+    """Which devices of other vendors take a measured one's constants, by whose and how."""
+    found: dict[str, list[str]] = {}
+    for path in list_entries("hardware"):
+        gpu = read_gpu(path)
+        kernels = profile_for(gpu, profiles_dirs) if gpu.vendor != MEASURED_VENDOR and gpu.measured else None
+        if kernels is not None and kernels.scaling is not None:
+            found.setdefault(kernels.profile.name, []).append(gpu.name)
+    return tuple(
+        f"{', '.join(names)}: constants of {name} carried across vendors by what micro-benchmarks reached on both "
+        f"(`capplan gpus show {names[0]}`)"
+        for name, names in found.items()
+    )
 
 
 def profile_show(name: str, *, profiles_dirs: Sequence[Path] = ()) -> Answer[ProfileDetail]:

@@ -297,6 +297,7 @@ def _carried_note(names: list[str], kernels: KernelProfile) -> str:
         if (spread := kernels.carried_error(kind)) is not None  # type: ignore[arg-type]
     ]
     off = f"; so carried, the median error was {', '.join(errors)}" if errors else ""
+    off = f", {kernels.carried_words}" if kernels.carried_words else off
     profile = f"{kernels.profile.name} ({str(kernels.carried).replace('_', ' ')})"
     were, them = ("was", "it") if len(names) == 1 else ("were", "them")
     return f"{', '.join(names)} {were} not measured: the constants of {profile} stand for {them}{off}"
@@ -328,12 +329,14 @@ def _warnings(gpu: GpuSpec, parallel: Parallel, machine: Machine) -> list[str]:
 
 def _used(field: str) -> bool:
     """Whether a figure of a device goes into times."""
-    return field.startswith(("memory.bandwidth", "dense_rates", "link", "pcie"))
+    return field.startswith(("memory.bandwidth", "dense_rates", "link", "pcie", "measured"))
 
 
 def _sources(found: ResolvedModel, gpu: GpuSpec, machine: Machine) -> list[str]:
     sources = [found.source]
-    for field in ("memory.bandwidth", "dense_rates", "link"):
+    carried = machine.kernels is not None and machine.kernels.scaling is not None
+    reached = [field for field in gpu.sources if field.startswith("measured")] if carried else []
+    for field in ("memory.bandwidth", "dense_rates", "link", *reached):
         source = gpu.source_of(field)
         if source:
             sources.append(f"{gpu.name}: {source.source} ({source.date})")

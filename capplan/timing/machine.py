@@ -35,6 +35,24 @@ class Machine:
     network: Network | None = None
     products: EngineProducts | None = None
 
+    @property
+    def memory_ratio(self) -> float:
+        """By what shares of the bandwidth that other devices reach are multiplied here; 1 but on another vendor's."""
+        return self.kernels.memory_ratio if self.kernels else 1.0
+
+    @property
+    def small_kernel_share(self) -> float:
+        """Share of the memory bandwidth that small kernels reach."""
+        return self.times.small_kernel_bandwidth * self.memory_ratio
+
+    def compute_ratio(self, math: str) -> float:
+        """By what shares of the dense rate of a format are multiplied here.
+
+        Raises:
+            UnsupportedError: nothing measured on another vendor's device stands for the format.
+        """
+        return self.kernels.compute_ratio(math) if self.kernels else 1.0
+
 
 def machine_for(
     gpu: GpuSpec,

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from capplan.describe.profile_choice import Choice, KernelProfile, Wanted
+from capplan.describe.profile_scaling import LIBRARY, PLAIN
 from capplan.describe.profile_table import KernelFit, Kind
 from capplan.errors import UnsupportedError
 from capplan.identity import Same
@@ -45,9 +46,6 @@ MEMORY_SHARE = 0.8
 
 ASSUMED_SPREAD = (0.6, 1.8)
 """Interval of an assumed estimate, as factors."""
-
-LIBRARY = "nccl"
-"""Whose collectives every engine may fall back to."""
 
 QUANTISED = frozenset({"fp8", "int8", "fp4"})
 """Formats into which activations are turned before a product."""
@@ -210,7 +208,7 @@ def _in_step(operator: Operator, machine: Machine, time: KernelTime, fit: Kernel
     body = time.total - serial["launch"] - serial.get("requantise", 0.0)
     if not times.fuses_quantising:
         launch = launch + times.small_kernel
-        body = body + 3 * shape.m * shape.k / (times.small_kernel_bandwidth * machine.gpu.memory.bandwidth)
+        body = body + 3 * shape.m * shape.k / (machine.small_kernel_share * machine.gpu.memory.bandwidth)
     return launch, launch + body
 
 
@@ -278,7 +276,7 @@ def _assumed(operator: Operator, machine: Machine, bound: Bound) -> tuple[Quanti
     """(launch, body) of what no table measured.
 
     Products: ``max(FLOPs / (0.6·P), bytes / (0.8·BW))``. Small kernels: bytes at the engine's share of the bandwidth.
-    Copies and messages: bytes at the link's rate.
+    Copies and messages: bytes at the link's rate. On another vendor's device shares are scaled as the constants are.
     """
     times, gpu = machine.times, machine.gpu
     traffic = operator.traffic.total / gpu.memory.bandwidth
@@ -287,9 +285,11 @@ def _assumed(operator: Operator, machine: Machine, bound: Bound) -> tuple[Quanti
     if isinstance(operator.shape, Message):
         return SEND_LATENCY, bound.link if knows_links(gpu) else link_rate(gpu)
     if machine.products is not None and operator.kind in PRODUCTS:
-        return engine_product(operator, gpu, machine.products, times)
+        launch, body = engine_product(operator, gpu, machine.products, times)
+        return launch, body / min(machine.memory_ratio, machine.compute_ratio(PLAIN))
+    share = COMPUTE_SHARE * machine.compute_ratio(operator.activation_format)
     if isinstance(operator.shape, (Gemm, GroupedGemm, AttentionShape)):
-        compute = operator.flops / (COMPUTE_SHARE * math_rate(gpu, operator.activation_format))
-        return times.small_kernel, larger(compute, traffic / MEMORY_SHARE)
+        compute = operator.flops / (share * math_rate(gpu, operator.activation_format))
+        return times.small_kernel, larger(compute, traffic / (MEMORY_SHARE * machine.memory_ratio))
     launch = 0.0 if operator.name in times.fused else times.small_kernel
-    return launch, larger(bound.compute / COMPUTE_SHARE, traffic / times.small_kernel_bandwidth)
+    return launch, larger(bound.compute / share, traffic / machine.small_kernel_share)

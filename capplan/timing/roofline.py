@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from capplan.describe.gpu import GpuSpec
 from capplan.errors import UnsupportedError
-from capplan.timing.kernel_laws.terms import Quantity, is_array, larger
+from capplan.timing.kernel_laws.terms import Quantity, is_array, larger, smaller
 from capplan.work.operators import Message, Operator
 
 Limit = Literal["compute", "memory", "link", "host link"]
@@ -156,6 +156,18 @@ def link_rate(gpu: GpuSpec) -> float:
     return host_rate(gpu)
 
 
+def message_rate(gpu: GpuSpec, message: Message) -> Quantity:
+    """B/s that one device sends of a message: without a switch it reaches as many of its links as it has peers.
+
+    Raises:
+        UnsupportedError: as `link_rate`.
+    """
+    if gpu.link is None or gpu.link.per_peer is None:
+        return link_rate(gpu)
+    peers = 1 if message.collective == "send" else larger(message.ranks - 1, 1)
+    return smaller(gpu.link.per_direction, peers * gpu.link.per_peer)
+
+
 def host_rate(gpu: GpuSpec) -> float:
     """B/s between host and device in one direction.
 
@@ -182,7 +194,7 @@ def _bound(operator: Operator, gpu: GpuSpec, moved: Quantity) -> Bound:
         compute = operator.flops / math_rate(gpu, operator.activation_format)
     link: Quantity = 0.0
     if isinstance(operator.shape, Message) and knows_links(gpu):
-        link = sent_bytes(operator.shape) / link_rate(gpu)
+        link = sent_bytes(operator.shape) / message_rate(gpu, operator.shape)
     host: Quantity = 0.0
     if gpu.pcie and not _is_zero(operator.transfer_bytes):
         host = operator.transfer_bytes / host_rate(gpu)

@@ -80,11 +80,32 @@ def links(row: Row, extra: dict[str, Any]) -> Lines:
         lines += ["link:", f"  kind: {quoted(row['interconnect'])}"]
         lines += [f"  per_direction: {row['link_gbs_per_dir']}e9  # B/s", f"  total: {row['link_gbs_total']}e9"]
         lines.append(f"  domain_size: {extra['domain_size']}")
+        if "per_peer" in extra:
+            lines.append(f"  per_peer: {extra['per_peer']}e9  # B/s between two")
     if row["pcie_gen"]:
         lines.append(f"pcie: {{generation: {row['pcie_gen']}, per_direction: {row['pcie_gbs_per_dir']}e9}}")
     if "gpus_per_node" in extra:
         lines.append(f"gpus_per_node: {extra['gpus_per_node']}")
     return lines if len(lines) > 1 else []
+
+
+def measured(row: Row, extra: dict[str, Any]) -> Lines:
+    """What micro-benchmarks reached: products and bandwidth as shares of the datasheet, all-reduces as they are."""
+    if "measured" not in extra:
+        return []
+    found = extra["measured"]
+    shares = [f"{form}: {share(tflops, row[FORMATS[form]])}" for form, tflops in found["products"].items()]
+    lines = ["", "measured:  # by micro-benchmarks, as shares of the datasheet", f"  products: {{{', '.join(shares)}}}"]
+    lines.append(f"  bandwidth: {share(found['bandwidth'], row['mem_bw_gbs'])}")
+    if "all_reduce" in found:
+        lines.append("  all_reduce:  # B/s of the bus")
+        lines += [f"    - {{ranks: {ranks}, bandwidth: {rate}e9}}" for ranks, rate in found["all_reduce"]]
+    return lines
+
+
+def share(reached: float, sheet: str) -> float:
+    """A measured figure over the datasheet's, to four digits."""
+    return round(reached / float(sheet), 4)
 
 
 def trust(row: Row, extra: dict[str, Any]) -> Lines:
@@ -115,6 +136,8 @@ def sources(row: Row, extra: dict[str, Any], shared: dict[str, Any]) -> Lines:
         lines += source_lines("link.domain_size", topology, read)
     if "gpus_per_node" in extra:
         lines += source_lines("gpus_per_node", topology, read)
+    for field, name in extra.get("measured_sources", {}).items():
+        lines += source_lines(f"measured.{field}", shared[name]["source"], shared[name]["date"])
     if "mig" in extra:
         mig = shared[extra["mig_source"]]
         lines += source_lines("mig", mig["source"], mig["date"])
@@ -130,8 +153,8 @@ def mig_slices(extra: dict[str, Any]) -> Lines:
 
 def entry(row: Row, extra: dict[str, Any], shared: dict[str, Any]) -> str:
     """The whole YAML text of one accelerator."""
-    parts = [identity(row, extra), memory(row, extra), compute(row), links(row, extra), trust(row, extra)]
-    parts += [sources(row, extra, shared), mig_slices(extra)]
+    parts = [identity(row, extra), memory(row, extra), compute(row), links(row, extra), measured(row, extra)]
+    parts += [trust(row, extra), sources(row, extra, shared), mig_slices(extra)]
     return "\n".join(line for part in parts for line in part) + "\n"
 
 

@@ -125,7 +125,7 @@ def test_what_cannot_be_served_says_so() -> None:
     with pytest.raises(UsageError, match="either a concurrency or a request rate"):
         asked()
     with pytest.raises(UnsupportedError, match="no measured profile"):
-        estimate(MODEL, "mi300x", load=LoadRequest(100, 10, concurrency=1))
+        estimate(MODEL, "mi250x", load=LoadRequest(100, 10, concurrency=1))
 
 
 @pytest.mark.parametrize(

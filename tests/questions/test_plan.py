@@ -292,11 +292,11 @@ def test_the_pareto_front_is_marked() -> None:
 
 def test_why_not_is_said_in_counts_and_nearest_misses() -> None:
     result = plan(
-        "deepseek-r1", isl=2000, osl=500, request_rate=1, tpot=0.003, gpus=("h200", "l4", "mi300x", "t4")
+        "deepseek-r1", isl=2000, osl=500, request_rate=1, tpot=0.003, gpus=("h200", "l4", "tpu-v6e", "t4")
     ).result
     assert not result.plans
     reasons = {row.reason: row for row in result.rejected}
-    assert reasons["no measured profile"].nearest[0].option == "mi300x"
+    assert reasons["no measured profile"].nearest[0].option == "tpu-v6e"
     assert reasons["no units for fp8"].nearest[0].option == "t4"
     assert reasons["too slow a token"].nearest[0].gap > 0
     assert reasons["does not fit"].options > 0

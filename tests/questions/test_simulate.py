@@ -179,7 +179,7 @@ def test_contradictions_are_refused(load: dict[str, Any], where: str) -> None:
 
 def test_other_refusals(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="no measured profile"):
-        simulated(gpu="mi300x", concurrency=1)
+        simulated(gpu="mi250x", concurrency=1)
     with pytest.raises(UsageError, match="does not fit"):
         simulated(gpu="l40s", model="llama3.1-70b", concurrency=1)
     with pytest.raises(UsageError, match="generates nothing"):

@@ -126,4 +126,4 @@ def test_what_cannot_draft_says_so(options: dict[str, object], said: str) -> Non
 
 def test_no_profile_no_gain() -> None:
     with pytest.raises(UnsupportedError, match="profile"):
-        speculate("llama3.1-8b", "mi300x", acceptance=[0.5], medusa_heads=4)
+        speculate("llama3.1-8b", "mi250x", acceptance=[0.5], medusa_heads=4)

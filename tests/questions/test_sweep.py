@@ -102,7 +102,7 @@ def test_every_combination_is_there_once() -> None:
 
 
 def test_what_does_not_fit_is_left_out_and_named() -> None:
-    tight = replace(SMALL, gpus=("t4", "l40s", "mi300x"), model="llama3.1-70b", weight_formats=("checkpoint",))
+    tight = replace(SMALL, gpus=("t4", "l40s", "mi250x"), model="llama3.1-70b", weight_formats=("checkpoint",))
     result = sweep(tight).result
     reasons = {row.reason: row.options for row in result.rejected}
     assert reasons["does not fit"]

@@ -69,7 +69,7 @@ def test_documents_have_intervals_and_provenance(capsys: pytest.CaptureFixture[s
     assert document["inputs"]["profile"] == "h100-sxm-80gb"
 
 
-@pytest.mark.parametrize("device", [{"gpu": "mi300x"}, AD_HOC])
+@pytest.mark.parametrize("device", [{"gpu": "mi250x"}, AD_HOC])
 def test_without_a_profile_there_are_bounds_alone(device: dict[str, Any]) -> None:
     answers = [
         capplan.decode("llama3.1-8b", context=4096, **device),
