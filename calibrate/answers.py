@@ -7,9 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from calibrate.other_programs import disturbed_samples
 from calibrate.profile_fit import FittedGroup
 from calibrate.report import kernel_name
-from calibrate.samples import Recording
 from calibrate.session import Outcome, RunRequest, Say, calibrate_device, check_profile, fit_files
 from capplan.describe.closed_loop import ClosedLoop, closed_loop_warnings
 from capplan.errors import UsageError
@@ -21,9 +21,6 @@ from capplan.questions.calibrate import (
     KernelQuality,
     PhaseCheck,
 )
-
-DISTURBED_SAMPLES = 0.05
-"""Share of samples that other programs may have disturbed before an answer warns of it."""
 
 
 def run_answer(request: RunRequest, say: Say) -> Answer[CalibrationResult]:
@@ -95,23 +92,6 @@ def _calibrated(command: str, inputs: dict[str, Any], outcome: Outcome) -> Answe
         ),
         sources=_sources(outcome),
         provenance={"kernels": "fitted", "check": "measured"},
-    )
-
-
-def disturbed_samples(recording: Recording) -> tuple[str, ...]:
-    """A warning where other programs left few repeats of a sample alone; none for clocks that do not see them."""
-    if recording.provenance.get("clock") != "wall":
-        return ()
-    parts = []
-    for kind, name in (("kernel", "kernel samples"), ("phase", "phases")):
-        members = [sample for sample in recording.samples if sample.kind == kind]
-        count = sum(2 * len(sample.marked) > len(sample.repeats) for sample in members)
-        parts += [f"{count} of {len(members)} {name}"] if count > DISTURBED_SAMPLES * len(members) else []
-    if not parts:
-        return ()
-    return (
-        f"other programs disturbed most repeats of {' and '.join(parts)}: measure on a quieter machine, or with "
-        "--clock cpu --threads 1",
     )
 
 

@@ -7,10 +7,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from calibrate.samples import Recording
 
 DISTURBED_SHARE = 0.05
 """Share of a measured time that the process's threads may have waited for a core."""
+
+DISTURBED_SAMPLES = 0.05
+"""Share of samples that other programs may have disturbed before an answer warns of it."""
 
 _PROCESSOR_TIMES = Path("/proc/stat")
 _THREADS = Path("/proc/self/task")
@@ -44,6 +50,23 @@ def waiting() -> Iterator[Waited]:
 def is_disturbed(waited: float, seconds: float) -> bool:
     """Whether a time was stretched: all threads of a step wait for the one that has no core."""
     return waited > DISTURBED_SHARE * seconds
+
+
+def disturbed_samples(recording: Recording) -> tuple[str, ...]:
+    """A warning where other programs left few repeats of a sample alone; none for clocks that do not see them."""
+    if recording.provenance.get("clock") != "wall":
+        return ()
+    parts = []
+    for kind, name in (("kernel", "kernel samples"), ("phase", "phases")):
+        members = [sample for sample in recording.samples if sample.kind == kind]
+        count = sum(2 * len(sample.marked) > len(sample.repeats) for sample in members)
+        parts += [f"{count} of {len(members)} {name}"] if count > DISTURBED_SAMPLES * len(members) else []
+    if not parts:
+        return ()
+    return (
+        f"other programs disturbed most repeats of {' and '.join(parts)}: measure on a quieter machine, or with "
+        "--clock cpu --threads 1",
+    )
 
 
 def cores_in_use(seconds: float = 1.0) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from calibrate.files import Files, check_writable, files_for, write_whole
 from calibrate.fit import FitError
 from calibrate.hardware import catalog_entry, last_day
 from calibrate.kept import with_what_was_there
+from calibrate.other_programs import disturbed_samples
 from calibrate.profile_fit import FittedProfile, fit_profile, with_times
 from calibrate.profiles import profile_yaml
 from calibrate.report import html, markdown, report_sections
@@ -152,12 +154,21 @@ def _first_fit(found: Recording, device: Device, files: Files) -> FittedProfile:
     try:
         return fit_profile(found)
     except (FitError, InvalidFileError) as error:
-        count = sum(sample.kind == "kernel" for sample in found.samples)
-        raise FitError(
-            f"{count} cases were measured, and a profile takes about {cases_for_a_profile(device)}: {error.message}",
-            where="--minutes",
-            hint=f"--resume with a longer --minutes (2 are enough on most devices) goes on: {files.samples} is kept",
-        ) from None
+        raise _too_little(found, cases_for_a_profile(device), files.samples, error.message) from None
+
+
+def _too_little(found: Recording, needed: int, path: Path, reason: str) -> FitError:
+    """What to tell where too few cases were measured for a profile: how many it takes, how long, and why so."""
+    kernels = [sample for sample in found.samples if sample.kind == "kernel"]
+    count, spent = len(kernels), sum(sample.spent for sample in kernels)
+    measured = "1 case was" if count == 1 else f"{count} cases were"
+    minutes = math.ceil(spent * needed / max(count, 1) / 60)
+    disturbed = "".join(f"; {text}" for text in disturbed_samples(found))
+    return FitError(
+        f"{measured} measured, and a profile takes about {needed}: {reason}{disturbed}",
+        where="--minutes",
+        hint=f"--resume with a longer --minutes goes on ({max(minutes, 1)} at this pace): {path} is kept",
+    )
 
 
 def as_before(device: Device, samples: Path, threads: int | None) -> Device:

@@ -1,11 +1,11 @@
-"""What an answer of a calibration warns of."""
+"""What is said of samples that other programs disturbed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from calibrate.answers import disturbed_samples
+from calibrate.other_programs import disturbed_samples
 from calibrate.samples import Recording, Sample
 
 
