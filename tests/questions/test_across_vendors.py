@@ -15,6 +15,7 @@ from capplan.questions.gpus import gpu_show
 from capplan.questions.profiles import profile_list
 from capplan.questions.validate_cases import Case, read_cases
 from capplan.questions.validate_rows import validated_rows
+from tests.planner.test_bounds import LOADS, check_bound, server
 
 TABLE = Path(__file__).parents[2] / "benchmarks" / "data" / "e2e_dev.csv"
 
@@ -78,3 +79,17 @@ def test_two_ranks_of_a_mesh_have_one_link_by_the_bound_too() -> None:
 def test_engines_of_one_vendor_are_refused_on_others() -> None:
     with pytest.raises(UnsupportedError, match="trtllm runs on NVIDIA's devices alone"):
         estimate("llama3.1-8b", "mi300x", engine="trtllm", load=LoadRequest(100, 10, concurrency=1))
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "engine", "sizes"),
+    [
+        ("llama3.1-70b", "mi300x", "vllm", {"tp": 2}),
+        ("deepseek-r1", "mi300x", "sglang", {"tp": 8}),
+        ("qwen3-30b-a3b", "mi325x", "vllm", {"tp": 4, "ep": 4}),
+        ("llama3.1-8b", "mi355x", "vllm", {}),
+    ],
+)
+def test_plans_bounds_hold_for_carried_constants(model: str, gpu: str, engine: str, sizes: dict[str, int]) -> None:
+    for lengths in LOADS[:2]:
+        check_bound(server(model, gpu, engine, sizes), lengths, 0.8)
