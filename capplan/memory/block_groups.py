@@ -97,7 +97,13 @@ def block_layout(
     if not (hybrid and rules.hybrid_manager and (rules.chunked_hybrid or not chunked)):
         layers = _windows_as_full(layers, rules)
     size, state_page = hybrid_block(layers, states, rules, block_size, limits)
-    specs = [(layer.layer, page_spec(layer, size, state_page)) for layer in layers]
+    alike: dict[tuple[object, ...], PageSpec] = {}
+    specs: list[tuple[int, PageSpec]] = []
+    for layer in layers:
+        kind = (layer.kind, layer.token_bytes, layer.state_bytes, layer.span)
+        if kind not in alike:
+            alike[kind] = page_spec(layer, size, state_page)
+        specs.append((layer.layer, alike[kind]))
     if not specs:
         return BlockLayout((), (), size)
     if one := _one_kind(specs):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from math import prod
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from capplan.describe.model import (
     ModelSpec,
     Stack,
 )
+from capplan.identity import Same
 from capplan.memory.kv_format import KvFormat
 from capplan.memory.recurrent_state import MIXER_STATE, StateTensor
 
@@ -87,6 +89,12 @@ class CacheRequest:
 
 def cache_layers(spec: ModelSpec, request: CacheRequest) -> tuple[CacheLayer, ...]:
     """Every cache of the model's layers, and of its drafting layers when it speculates with them."""
+    return _cache_layers(Same(spec), request)
+
+
+@lru_cache(maxsize=256)
+def _cache_layers(key: Same[ModelSpec], request: CacheRequest) -> tuple[CacheLayer, ...]:
+    spec = key.value
     layers = list(_stack_layers(spec, request, 0))
     if request.draft_tokens and spec.mtp is not None:
         layers += _stack_layers(spec.mtp, request, spec.depth)

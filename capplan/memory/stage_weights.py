@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
 from capplan.arrays import ceil_div
@@ -23,6 +24,7 @@ from capplan.describe.model import Attention, CompressedAttention, LatentAttenti
 from capplan.describe.quantisation import QuantisationPlan
 from capplan.describe.weight_schemes import Mxfp4, WeightScheme, tensor_bytes
 from capplan.errors import UsageError
+from capplan.identity import Same
 from capplan.memory.quantised_weights import NamedTensor, rank_shape, scheme_of
 from capplan.memory.tensors import Tensor, block_tensors, embedding_tensors, stack_tensors
 
@@ -91,7 +93,15 @@ class WeightLayout:
 
 def stage_weights(spec: ModelSpec, layout: WeightLayout) -> tuple[StageWeights, ...]:
     """The weights of one rank of every stage, the rank that holds most."""
-    stages = stage_layers(spec.depth, layout.parallel)
+    return _stage_weights(Same(spec), Same(layout.plan), layout.rules, layout.parallel, layout.drafts)
+
+
+@lru_cache(maxsize=256)
+def _stage_weights(
+    of: Same[ModelSpec], stored: Same[QuantisationPlan], rules: EngineRules, parallel: Parallel, drafts: bool
+) -> tuple[StageWeights, ...]:
+    spec, layout = of.value, WeightLayout(stored.value, rules, parallel, drafts)
+    stages = stage_layers(spec.depth, parallel)
     return tuple(
         _one_stage(spec, layout, layers, first=index == 0, last=index == len(stages) - 1)
         for index, layers in enumerate(stages)

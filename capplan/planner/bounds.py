@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from capplan.describe.gpu import GpuSpec
 from capplan.describe.model import ModelSpec
 from capplan.describe.profile_choice import KernelProfile
 from capplan.identity import Same
@@ -221,13 +222,34 @@ def bound_of(
 
 def least_time(work: StepWork, machine: Machine, *, prompts: bool = False) -> LeastTime:
     """The least seconds of a step, with prompt tokens or without; see the module."""
-    gpu, times = machine.gpu, machine.times
-    rates = np.array([math_rate(gpu, name) if name else np.inf for name in work.math])[:, None]
-    fitted, launches = _constants(Same(machine), work.laws)
-    peak, memory = work.flops / rates, work.moved / gpu.memory.bandwidth
+    physics = _physics(Same(work), Same(machine.gpu), Same(machine.kernels))
+    launches = _launches(Same(machine), work.laws)
+    called = launches * work.calls
+    kernels = np.maximum(machine.times.body_share(prompts=prompts) * physics.bodies, called).sum(axis=0)
+    return LeastTime(kernels, physics.whole, physics.added, physics.peak, called.sum(axis=0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Physics:
+    """What of a step's least time no engine changes; see `LeastTime`, and the bodies of the operators one by one."""
+
+    bodies: Real
+    whole: Real
+    added: Real
+    peak: Real
+
+
+@lru_cache(maxsize=32)
+def _physics(key: Same[StepWork], device: Same[GpuSpec], measured: Same[KernelProfile | None]) -> _Physics:
+    work, gpu = key.value, device.value
+    rates = {name: math_rate(gpu, name) if name else np.inf for name in set(work.math)}
+    best = {law: _efficiency(measured.value, *law) for law in {(kind, form) for kind, form, _ in work.laws}}
+    fitted = np.array([best[kind, form] for kind, form, _ in work.laws])[:, None]
+    peak = work.flops / np.array([rates[name] for name in work.math])[:, None]
+    memory = work.moved / gpu.memory.bandwidth
     link = work.sent / link_rate(gpu) if knows_links(gpu) else np.zeros_like(work.sent)
     arithmetic = peak / fitted
-    bodies, called = np.maximum(np.maximum(arithmetic, memory), link), launches * work.calls
+    bodies = np.maximum(np.maximum(arithmetic, memory), link)
     light = (work.moved - work.weights) / gpu.memory.bandwidth
     added = np.maximum(np.maximum(arithmetic, light), link).sum(axis=0)
     required = work.required / gpu.memory.bandwidth
@@ -236,18 +258,14 @@ def least_time(work: StepWork, machine: Machine, *, prompts: bool = False) -> Le
         rows = work.stages == stage
         sums = [matrix[rows].sum(axis=0) for matrix in (peak, required, link)]
         whole = whole + np.maximum.reduce(sums)
-    share = times.body_share(prompts=prompts)
-    kernels = np.maximum(share * bodies, called).sum(axis=0)
-    return LeastTime(kernels, whole, added, peak.sum(axis=0), called.sum(axis=0))
+    return _Physics(bodies, whole, added, peak.sum(axis=0))
 
 
 @lru_cache(maxsize=1024)
-def _constants(key: Same[Machine], laws: tuple[tuple[str, str, str], ...]) -> tuple[Real, Real]:
-    """The best efficiency of arithmetic and the least launch of each operator, as columns."""
-    machine = key.value
-    fitted = np.array([_efficiency(machine.kernels, kind, form) for kind, form, _ in laws])[:, None]
-    launches = np.array([_launch(machine, kind, name) for kind, _, name in laws])[:, None]
-    return fitted, launches
+def _launches(key: Same[Machine], laws: tuple[tuple[str, str, str], ...]) -> Real:
+    """The least launch of each operator, as a column."""
+    least = {(kind, name): _launch(key.value, kind, name) for kind, name in {(kind, name) for kind, _, name in laws}}
+    return np.array([least[kind, name] for kind, _, name in laws])[:, None]
 
 
 def _efficiency(kernels: KernelProfile | None, kind: str, form: str) -> float:

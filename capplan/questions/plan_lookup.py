@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from capplan.describe.deployment import Deployment, Parallel
 from capplan.describe.gpu import GpuSpec
+from capplan.describe.profile_choice import KernelProfile
 from capplan.identity import Same
 from capplan.planner.bounds import Work, work_of
 from capplan.planner.capacity import Lengths
@@ -30,15 +32,20 @@ class Lookup:
     def __init__(self, lengths: Lengths, folders: Folders) -> None:
         self._lengths, self._folders = lengths, folders
         self._machines: dict[tuple[Same[GpuSpec], str, Network | None], Machine] = {}
+        self._kernels: dict[Same[GpuSpec], KernelProfile | None] = {}
         self._formats: dict[Any, Formats] = {}
         self._work: dict[Any, Work] = {}
 
     def machine(self, gpu: GpuSpec, engine: str, network: Network | None = None) -> Machine:
-        """A device under an engine, with what joins the link domains of a replica; None: one holds it."""
+        """A device under an engine, with what joins the link domains of a replica; None: one holds it.
+
+        All of one device have one object for its kernels, by which what they have in common is known.
+        """
         key = (Same(gpu), engine, network)
         if key not in self._machines:
             found = machine_for(gpu, engine, network=network, profile_dirs=tuple(self._folders.profiles))
-            self._machines[key] = found
+            kernels = self._kernels.setdefault(Same(gpu), found.kernels)
+            self._machines[key] = replace(found, kernels=kernels)
         return self._machines[key]
 
     def formats(self, option: Option) -> Formats:
