@@ -128,7 +128,8 @@ def _usage_message(error: Exception) -> tuple[str, str, str] | None:
     context = error.ctx
     command = context.command_path if context is not None else "capplan"
     near = list(getattr(error, "possibilities", None) or [])
-    option = getattr(error, "option_name", None) or getattr(getattr(error, "param", None), "name", None)
+    spelled = list(getattr(getattr(error, "param", None), "opts", None) or [])
+    option = getattr(error, "option_name", None) or (spelled[0] if spelled else None)
     where = f"{command}: {option}" if option else command
     message = str(error.format_message()).split(" Did you mean")[0].split(" (Possible")[0].rstrip(".")
     hint = f"did you mean {', '.join(near)}?" if near else f"{command} --help"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from capplan.describe.files import lines_of, suffix_of
 from capplan.describe.quantities import shown
-from capplan.describe.yaml_file import suffix_of
 from capplan.errors import InvalidFileError, NotFoundError, UsageError
 
 HOURS = 24
@@ -89,7 +89,7 @@ def read_load(path: Path) -> LoadProfile:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return load_of_arrivals(_arrivals(csv.DictReader(file), path))
+            return load_of_arrivals(_arrivals(csv.DictReader(lines_of(file)), path))
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise NotFoundError(f"cannot read {path}: {error.strerror}", where="--load-profile") from None
     except (UnicodeDecodeError, csv.Error) as error:

@@ -29,7 +29,8 @@ from capplan.cost.price_table import (
     price_to_row,
     read_prices,
 )
-from capplan.describe.yaml_file import read_text, suffix_of
+from capplan.describe.files import suffix_of, writing
+from capplan.describe.yaml_file import read_text
 from capplan.errors import InvalidFileError, NotFoundError, UsageError
 
 GPUHUNT_COLUMNS = ("instance_name", "location", "price", "gpu_count", "gpu_name", "gpu_memory", "spot")
@@ -94,11 +95,9 @@ def write_prices(prices: tuple[Price, ...], output: Path) -> None:
     writer = csv.DictWriter(text, fieldnames=COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(price_to_row(price) for price in prices)
-    try:
+    with writing(output, "--output"):
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text.getvalue(), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}", where="--output") from None
 
 
 def _texts(file: Path) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from capplan.describe.catalog import data_folder, find_entry, folders, normalise_name
+from capplan.describe.catalog import check_folders, data_folder, find_entry, folders, normalise_name
 from capplan.describe.yaml_file import read_text
 from capplan.errors import InvalidFileError, NotFoundError, UsageError
 
@@ -91,7 +91,12 @@ class GpuName:
 
 
 def load_prices(hardware_dirs: Sequence[Path] = ()) -> tuple[Price, ...]:
-    """Every price of the tables that ship and of the user's ``prices/`` folders."""
+    """Every price of the tables that ship and of the user's ``prices/`` folders.
+
+    Raises:
+        NotFoundError: a folder that was given does not exist.
+    """
+    check_folders("hardware", hardware_dirs)
     roots = [folder / "prices" for folder in hardware_dirs if (folder / "prices").is_dir()]
     files = [
         file

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from capplan.describe.yaml_file import read_text, read_yaml, suffix_of
+from capplan.describe.files import is_folder, suffix_of
+from capplan.describe.yaml_file import read_text, read_yaml
 from capplan.errors import InvalidFileError, NotFoundError, UsageError, did_you_mean
 
 Kind = Literal["models", "hardware", "profiles", "prices"]
@@ -62,15 +63,24 @@ def data_folder(kind: Kind) -> Path:
     )
 
 
+def check_folders(kind: Kind, extra: Sequence[Path]) -> None:
+    """Refuse folders that are not there.
+
+    Raises:
+        NotFoundError: a folder that was given does not exist.
+    """
+    for folder in extra:
+        if not is_folder(folder):
+            raise NotFoundError(f"there is no folder {str(folder)[:200]!r}", where=f"--{kind}-dir")
+
+
 def folders(kind: Kind, extra: Sequence[Path] = ()) -> list[Path]:
     """Every folder of a kind, first come first served: given ones, ``$CAPPLAN_PATH``, what ships.
 
     Raises:
         NotFoundError: a folder that was given does not exist.
     """
-    for folder in extra:
-        if not folder.is_dir():
-            raise NotFoundError(f"there is no folder {folder}", where=f"--{kind}-dir")
+    check_folders(kind, extra)
     roots = [Path(root) for root in os.environ.get(_PATH_VARIABLE, "").split(os.pathsep) if root]
     named = [folder for root in roots if (folder := root / _FOLDERS[kind]).is_dir()]
     return [*extra, *named, data_folder(kind)]

@@ -9,11 +9,12 @@ from typing import Any
 
 from capplan.describe.catalog import data_folder, find_entry, list_entries, normalise_name
 from capplan.describe.file_check import FileCheck, check_files
+from capplan.describe.files import suffix_of
 from capplan.describe.gpu import Format, GpuSpec, Memory, split_mig_name
 from capplan.describe.local_gpu import LocalDevice, local_devices
 from capplan.describe.parts import hydrated
 from capplan.describe.quantities import parse_bandwidth, parse_bytes, parse_flops, shown
-from capplan.describe.yaml_file import read_yaml, suffix_of, validate
+from capplan.describe.yaml_file import read_yaml, validate
 from capplan.errors import NotFoundError, UsageError, did_you_mean
 
 MIB = 2**20

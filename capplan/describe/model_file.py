@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from capplan.describe.files import writing
 from capplan.describe.model import ModelSpec
 from capplan.describe.yaml_file import parse_yaml
-from capplan.errors import UsageError
 
 _FIRST = ("schema", "name", "aliases", "huggingface_id", "model_type", "dtype", "max_positions", "cache_positions")
 _LAST = ("towers", "quantisation", "assumptions", "sources")
@@ -58,20 +58,24 @@ def write_model(spec: ModelSpec, path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write `text` to a temporary file beside `path`, then put it in place.
 
+    What is no plain file, a device, a pipe or a link, is written to as it is, and never replaced by a file.
+
     Raises:
         UsageError: the folder is missing, read-only or full.
     """
-    temporary = ""
-    try:
+    with writing(path, "--output"):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.write_text(text, encoding="utf-8")
+            return
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary:
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except OSError:
             Path(temporary).unlink(missing_ok=True)
-        raise UsageError(f"cannot write {path}: {error.strerror}", where="--output") from None
+            raise
 
 
 def _plain(part: Any) -> Any:

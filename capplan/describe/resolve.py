@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capplan.describe.catalog import data_folder, find_entry
+from capplan.describe.catalog import check_folders, data_folder, find_entry
+from capplan.describe.files import suffix_of
 from capplan.describe.model import ModelSpec
-from capplan.describe.yaml_file import Document, read_yaml, suffix_of, validate
+from capplan.describe.yaml_file import Document, read_yaml, validate
 from capplan.errors import InvalidFileError, NotFoundError
 
 if TYPE_CHECKING:
@@ -51,10 +52,11 @@ def resolve_model(
     is set, on the hub.
 
     Raises:
-        NotFoundError: nothing of that name.
+        NotFoundError: nothing of that name, or a folder that is not there.
         UnsupportedError: an architecture that is not understood.
         InvalidFileError: a malformed description.
     """
+    check_folders("models", models_dirs)
     path = Path(reference)
     if _is_file_reference(reference, path):
         return _from_path(path, ignore_keys)

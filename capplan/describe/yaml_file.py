@@ -8,7 +8,6 @@ stream with an explicit stack, so that no input can exhaust the interpreter's ow
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
@@ -66,17 +65,14 @@ def read_yaml(path: Path) -> Document:
     return parse_yaml(read_text(path), path)
 
 
-def suffix_of(name: str | Path) -> str:
-    """The end of a file's name that says of which kind it is, in small letters: ``.csv`` of ``ROWS.CSV``."""
-    return os.path.splitext(name)[1].lower()
-
-
 def read_text(path: Path, most_bytes: int = MAX_FILE_BYTES) -> str:
-    """The UTF-8 text of a file of at most `most_bytes`."""
+    """The UTF-8 text of a file of at most `most_bytes`; of devices and pipes, which tell no size, no more is read."""
     try:
-        if path.stat().st_size > most_bytes:
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+        if len(data) > most_bytes:
             raise InvalidFileError(f"the file is larger than {most_bytes} bytes", where=str(path))
-        return path.read_text(encoding="utf-8")
+        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {path}", where=str(path)) from None
     except IsADirectoryError:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from capplan.describe.yaml_file import suffix_of
+from capplan.describe.files import suffix_of
 from capplan.errors import NotFoundError, UsageError
 from capplan.measured.engine_log import EngineLog
 from capplan.measured.engine_logs import read_engine_log

@@ -13,9 +13,10 @@ from capplan.cost.api_prices import ApiPrice, find_api_prices
 from capplan.cost.price_import import import_prices
 from capplan.cost.price_table import Commitment, Price
 from capplan.cost.prices import age_days, is_stale, list_prices, show_prices
+from capplan.describe.files import suffix_of
 from capplan.describe.model import ModelSpec
 from capplan.describe.resolve import resolve_model
-from capplan.describe.yaml_file import read_yaml, suffix_of
+from capplan.describe.yaml_file import read_yaml
 from capplan.errors import CapplanError, UsageError, did_you_mean
 from capplan.questions.answer import Answer
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from capplan.describe.yaml_file import suffix_of
+from capplan.describe.files import suffix_of
 from capplan.errors import InvalidFileError
 from capplan.measured.bench_results import read_bench_results
 from capplan.measured.csv_records import csv_records

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from capplan.describe.batching import Batching, batching_rules
+from capplan.describe.files import writing
 from capplan.errors import UnsupportedError, UsageError
 from capplan.questions.answer import Answer, Explained, Provenance
 from capplan.questions.setting import Setting, SettingOptions, resolve_setting
@@ -143,13 +144,10 @@ def write_requests(path: Path, log: Log) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(Log.COLUMNS)
-            writer.writerows(log.rows())
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", where="--out") from None
+    with writing(path, "--out"), path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Log.COLUMNS)
+        writer.writerows(log.rows())
 
 
 def _scheduling(config: SimulatorConfig) -> dict[str, Any]:

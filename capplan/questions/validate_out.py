@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from capplan.errors import UsageError
+from capplan.describe.files import writing
 from capplan.questions.validate_rows import ValidatedFigure, ValidatedRow
 
 COLUMNS = (
@@ -29,14 +29,11 @@ def write_predictions(path: Path, rows: Sequence[ValidatedRow]) -> None:
     """
     plain = {name for names in _NAMES.values() for name in names}
     others = any(figure.metric not in plain for row in rows for figure in row.figures)
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow((*COLUMNS, *(METRIC_COLUMNS if others else ())))
-            for row in rows:
-                writer.writerow((*_line(row), *(_metric(row) if others else ())))
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", where="--out") from None
+    with writing(path, "--out"), path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow((*COLUMNS, *(METRIC_COLUMNS if others else ())))
+        for row in rows:
+            writer.writerow((*_line(row), *(_metric(row) if others else ())))
 
 
 def _line(row: ValidatedRow) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from capplan.describe.yaml_file import suffix_of
+from capplan.describe.files import suffix_of, writing
 from capplan.errors import UsageError
 from capplan.report.charts import Drawing
 from capplan.report.svg import to_html, to_svg
@@ -48,10 +48,8 @@ def save_chart(chart: Drawing, target: str) -> None:
     check_target(target)
     writer = _WRITERS.get(suffix_of(target))
     content = to_png(chart) if writer is None else _drawn(chart, writer).encode("utf-8")
-    try:
+    with writing(target, FLAG):
         Path(target).write_bytes(content)
-    except OSError as error:
-        raise UsageError(f"cannot write {target[:60]}: {error.strerror}", where=FLAG) from None
 
 
 def to_png(chart: Drawing) -> bytes:

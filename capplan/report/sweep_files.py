@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from capplan.describe.yaml_file import suffix_of
+from capplan.describe.files import suffix_of, writing
 from capplan.errors import InvalidFileError, UsageError
 from capplan.planner.sweep import FIGURES
 from capplan.questions.sweep import DEPLOYMENT, Scheduler, SweepChunk, SweepSummary, one_after_the_other, sweep_chunks
@@ -152,7 +152,7 @@ def write_sweep(
         UsageError: the file cannot be written, or another sweep's progress stands beside it.
     """
     rows, note = row_file(path), path.with_name(f"{path.name}.progress")
-    try:
+    with writing(path, "--out"):
         fresh = SweepSummary(request.grid.mixes)
         done, size, summary = (0, 0, fresh) if restart or not note.exists() else _progress(note, request)
         rows.go_on(done, size)
@@ -163,8 +163,6 @@ def write_sweep(
             told(chunk.index + 1)
         rows.finish()
         note.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}", where="--out") from None
     return summary
 
 

@@ -349,6 +349,71 @@ def test_a_files_kind_is_told_in_any_letters(tmp_path: Path, answer: Any) -> Non
         assert small.read_bytes() == capital.read_bytes()
 
 
+@pytest.mark.parametrize("name", ["a" * 3000, "x\0", "\ud800", "missing", "file.txt"])
+def test_folders_that_are_none_are_named(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file.txt").touch()
+    folder = str(tmp_path / name)
+    for flag, argv in (
+        ("--models-dir", ["kv", "--model", "llama2-7b", "--seq", "1"]),
+        ("--hardware-dir", ["prices", "list"]),
+        ("--hardware-dir", ["gpus", "show", "l4"]),
+        ("--profiles-dir", ["profiles", "list"]),
+    ):
+        code, err = run([*argv, f"{flag}={folder}"]), capsys.readouterr().err
+        if not name.isprintable() and argv[0] != "kv":  # the parser of groups refuses these itself
+            assert (code, err[:7]) == (2, "error: ")
+            continue
+        assert code == 3
+        assert err.startswith("error: there is no folder")
+        assert f"where: {flag}" in err
+        assert len(err) < 600
+
+
+@pytest.mark.parametrize("stem", ["x\0", "\ud800", "a" * 300, "missing/x"])
+def test_files_that_cannot_be_written_are_named(stem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load = words("--model llama3.1-8b --gpu h100 --isl 512 --osl 9")
+    for flag, suffix, argv in (
+        ("--plot", ".svg", ["roofline", "--model", CONFIG, "--gpu", "l4"]),
+        ("--out", ".csv", ["simulate", *load, "--concurrency", "2", "--requests", "4"]),
+        ("--out", ".csv", ["sweep", *load, "-tp", "1", "--concurrency", "1", "--price-per-gpu-hour", "1"]),
+        ("--out", ".csv", ["validate", SERVERS]),
+        ("--output", ".yaml", ["models", "import", CONFIG]),
+    ):
+        assert run([*argv, f"{flag}={tmp_path / stem}{suffix}"]) == 2, argv
+        err = capsys.readouterr().err
+        assert err.startswith("error: cannot write" if stem in ("a" * 300, "missing/x") else "error: ")
+        assert flag in err.split("where: ")[1]
+
+
+def test_what_is_no_plain_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """A link stays a link, and a pipe a pipe: what reads its other end gets the description."""
+    target, link, pipe = tmp_path / "target.yaml", tmp_path / "link.yaml", tmp_path / "pipe.yaml"
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
+    for path in (link, pipe):
+        assert run(["models", "import", CONFIG, "--name", "gemma", "--output", str(path)]) == 0
+    assert link.is_symlink()
+    assert pipe.is_fifo()
+    assert reader.communicate()[0] == target.read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no device without an end")
+def test_files_without_an_end_are_not_read_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    endless = tmp_path / "endless.csv"
+    endless.symlink_to("/dev/full")
+    cost = ["cost", "--throughput", "9", "--tokens-per-request", "5", "--price-per-gpu-hour", "3"]
+    for argv in (
+        [*cost, "--load-profile", str(endless)],
+        ["compare", str(endless), str(endless)],
+        ["prices", "import", str(endless)],
+        ["models", "validate", str(endless)],
+        ["validate", str(endless)],
+        ["import-log", str(endless), "--model", CONFIG],
+    ):
+        assert run(argv) == 2, capsys.readouterr().err
+
+
 def in_process(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     code = f"import sys; from capplan.cli.app import run; sys.exit(run({list(argv)!r}))"
     env = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")} | environment

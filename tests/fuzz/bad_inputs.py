@@ -72,6 +72,41 @@ VALUES = ["", "0", "-1", "nan", "inf", "1e400", "8k", "64k,", ",", "1,2,3", "1e3
 COMMANDS = ["kv", "weights", "attention-pairs", "models", "gpus", "kvv", "", "--json", "help", "models list", "models show", "models import",
             "models validate", "gpus list", "gpus show", "gpus validate", "decode", "prefill", "step", "roofline",
             "profiles list", "profiles show"]  # fmt: skip
+LINES = [
+    "fit --model llama3.1-8b --gpu l4 --engine vllm -tp 1 --max-model-len 8k --max-num-seqs 8 --weight-dtype fp8",
+    "fit --model llama3.1-8b --available-kv-bytes 5GiB --kv-cache-dtype fp8 --gpu-memory-utilization 0.9 --block-size 16",
+    "cost --throughput 100 --tokens-per-request 500 --requests-per-day 1000 --price-per-gpu-hour 3 --gpus 2",
+    "cost --model llama3.1-8b --gpu h100 --isl 1k --osl 100 --concurrency 8 --provider lambda --on 2026-11-29 --pue 1.2",
+    "cost --throughput 9 --tokens-per-request 5 --price-per-gpu-hour 3 --load-profile 8-20:5,20-8:0.5 --billing hourly",
+    "estimate --model llama3.1-8b --gpu h100 --isl 1k --osl 100 --concurrency 8 --ttft 1s --tpot 50ms",
+    "estimate --model llama3.1-8b --gpu h100 --isl 1k --osl 100-300 --request-rate 2 --prefix-hit-rate 0.5",
+    "simulate --model llama3.1-8b --gpu h100 --isl 1k --osl 9 --concurrency 4 --requests 9 --seed 1 --out rows.csv",
+    "speculate --acceptance 0.5,0.9 --draft-tokens 4 --draft-ratio 0.1 --batch 1,8",
+    "plan --model llama3.1-8b --gpu h100 --isl 1k --osl 99 --request-rate 2 --engine vllm --max-nodes 1 --top 2",
+    "plan --model llama3.1-8b --gpu l4 --isl 1k --osl 99 --concurrency 4 --price-cap 9 --on 2026-11-29 --region us-east-1",
+    "sweep --model llama3.1-8b --gpu l4 -tp 1 --isl 512 --osl 9 --concurrency 1:8 --price-per-gpu-hour 1 --out rows.csv",
+    "prices list --gpu h100 --provider lambda --commitment on-demand --on 2026-11-29 --hardware-dir .",
+    "prices show h100 --on 2026-11-29 --models-dir .",
+    "prices import odd.csv --provider mine --on 2026-11-29 -o prices.csv",
+    "compare odd.json odd.json",
+    "diff odd.json odd.json --fail-above 1",
+    "import-log odd.log --model llama3.1-8b --gpu l4",
+    "validate odd.csv --by model --gpu h100 --engine vllm --out predictions.csv",
+    "roofline --model llama3.1-8b --gpu h100 --batch 1,64 --plot drawn.svg",
+]
+"""Lines of every command that takes a number, a name or a file, each of which is in order but for files that are odd."""
+
+ODD = [*VALUES, "inf", "-inf", "0.0", "1:0", "1:2:3", "5-1", "1..5", "1e308", "0.0000001", "dir.csv", "dir.json", ".", "h100,l4",
+       "rows.CSV", "2026-13-01", "/dev/full", "x\u0000.svg", "drawn.pdf", "é.csv", "#2", "odd.json#2", "9:9:9", "8-20:nan"]  # fmt: skip
+OUTPUTS = ("--out", "-o", "--plot")
+"""Options whose values are files to write: their odd values stay within the folder of a case."""
+ODD_OUTPUTS = ["", ".", "-", "dir.csv", "rows.CSV", "drawn.pdf", "é.csv", "x\u0000.csv", "\ud800.svg", "a" * 300 + ".csv",
+               "missing/rows.csv", "odd.json", "x.parquet"]  # fmt: skip
+CONTENTS = [b"", b"[]", b"null", b"{}", b"\x00\xff", b"arrival\nnan\n", b"id,model\n1,2\n", b'{"command": "cost", "result": {}}',
+            b'{"schema_version": 1, "command": "cost", "inputs": {}, "result": {"cost_per_month": "NaN"}}',
+            b'{"schema_version": 1, "command": "cost", "result": {"cost_per_month": "1e99", "lines": [1, {"name": []}]}}',
+            b'{"schema_version": 1, "command": "plan", "result": {"plans": [{"gpus": "many", "cost_per_month": 1}]}}',
+            b'{"schema_version": 1, "command": "estimate", "inputs": [], "result": {"mean_ttft_ms": 1e400}}']  # fmt: skip
 
 
 @dataclass
@@ -87,7 +122,7 @@ class Case:
 def cases(seed: int, count: int) -> Iterator[Case]:
     """`count` cases of all kinds in turn."""
     rng = random.Random(seed)
-    makers = (bad_yaml, bad_config, bad_argv)
+    makers = (bad_yaml, bad_config, bad_argv, bad_value)
     for index in range(count):
         yield makers[index % len(makers)](rng)
 
@@ -190,6 +225,17 @@ def bad_argv(rng: random.Random) -> Case:
         if rng.random() < 0.8:
             argv.append(rng.choice(VALUES))
     return Case("argv", argv)
+
+
+def bad_value(rng: random.Random) -> Case:
+    """A line that is in order but for one value, or for what is in its files."""
+    argv = rng.choice(LINES).split(" ")
+    values = [place for place, word in enumerate(argv) if place and not word.startswith("-")]
+    for place in rng.sample(values, rng.choice([0, 1, 1, 1, 2])):
+        argv[place] = rng.choice(ODD_OUTPUTS if argv[place - 1] in OUTPUTS else ODD)
+    argv += rng.choice([[], [], ["--json"], ["--csv"], ["--explain"], ["--markdown"]])
+    files = {f"odd.{suffix}": rng.choice(CONTENTS) for suffix in ("json", "csv", "log")}
+    return Case("value", argv, files)
 
 
 def to_yaml(data: Any) -> str:

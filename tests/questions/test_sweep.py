@@ -320,7 +320,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.
         ("--isl 1 --osl 1 --concurrency 1 --prefix-hit-rate 1.5", "--prefix-hit-rate"),
         ("--isl 1 --osl 1 --concurrency 1 -ep --no-enable-expert-parallel", "either"),
         ("--isl 1 --osl 1 --concurrency 1 --out rows.xls", "--out"),
-        ("--isl 1 --osl 1 --concurrency 1 --out /nowhere/rows.csv", "cannot be written"),
+        ("--isl 1 --osl 1 --concurrency 1 --out /nowhere/rows.csv", "cannot write"),
         ("--isl 1:100000:100000 --osl 1:100000:100000 --concurrency 1", "at most"),
     ],
 )
