@@ -38,10 +38,9 @@ def described_device(recording: Recording) -> GpuSpec:
     if known is not None:
         return known
     facts = recording.provenance
+    _check_facts(facts)
     bandwidth, rates = measured_rates(recording.samples)
-    memory_bytes = int(facts.get("memory_bytes", "0"))
-    if not memory_bytes:
-        raise InvalidFileError("the samples don't say how much memory the device has")
+    memory_bytes = int(facts["memory_bytes"])
     title = facts.get("device", "this device")
     source = Source(source=f"measured by capplan calibrate on {title}", date=last_day(recording))
     checked: Any = rates
@@ -59,6 +58,20 @@ def described_device(recording: Recording) -> GpuSpec:
         notes="bandwidth and rates are the best that torch reached here, not a datasheet's",
         sources={"all": source},
     )
+
+
+def _check_facts(facts: Mapping[str, str]) -> None:
+    """Return if a recording says what a device's description needs.
+
+    Raises:
+        InvalidFileError: something is not there, or is no number.
+    """
+    for name in ("slug", "torch"):
+        if not facts.get(name):
+            raise InvalidFileError(f"the samples don't say the device's {name}", where="provenance")
+    for name in ("memory_bytes", "compute_units"):
+        if not facts.get(name, "").isdigit() or not 0 < int(facts[name]) < 1 << 60:
+            raise InvalidFileError(f"the samples don't say the device's {name}", where="provenance")
 
 
 def catalog_entry(facts: Mapping[str, str]) -> GpuSpec | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from calibrate.kernel_groups import Group
 from calibrate.samples import Sample
-from capplan.describe.profile_table import KernelKey, Kind
+from capplan.describe.profile_table import KINDS, KernelKey, Kind
+from capplan.errors import InvalidFileError
 from capplan.timing.kernel_laws import expected_distinct_experts
 
 ENGINE = "torch"
@@ -17,6 +18,9 @@ ENGINE = "torch"
 
 LEAST_POINTS = 6
 """Samples below which a group is not fitted: with fewer, laws of four constants would have nothing left to err."""
+
+_KEYS = {field.name for field in fields(KernelKey)} | {"backend", "layout", "library"}
+"""What may tell the samples of one kernel apart."""
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
@@ -53,6 +57,8 @@ def as_measured(sample: Sample) -> Axes:
 
 def _experts(sample: Sample) -> Axes:
     tokens, experts, top_k = (sample.shape[axis] for axis in ("tokens", "experts", "top_k"))
+    if not 0 < top_k <= experts:
+        raise InvalidFileError(f"{top_k:g} of {experts:g} experts cannot be chosen", where=sample.identity)
     return {**sample.shape, "distinct_experts": float(expected_distinct_experts(tokens, experts, top_k))}
 
 
@@ -116,6 +122,8 @@ def groups_of(samples: Iterable[Sample], version: str, *, least: int = LEAST_POI
 def key_of(sample: Sample, version: str) -> KernelKey:
     """The key under which a sample's kernel stands in a profile."""
     parts: dict[str, Any] = dict(sample.key)
+    if strange := sorted(set(parts) - _KEYS):
+        raise InvalidFileError(f"a sample of {sample.name} has an unknown key, {strange[0]}", where=sample.identity)
     backend = parts.pop("backend", None)
     parts.pop("layout", None)
     kernel = f"{sample.name}_{backend}" if backend else sample.name
@@ -123,10 +131,27 @@ def key_of(sample: Sample, version: str) -> KernelKey:
     return KernelKey(engine=engine, version=version, kernel=kernel, **parts)
 
 
+def _axes(sample: Sample) -> Axes:
+    """A sample's axes.
+
+    Raises:
+        InvalidFileError: it lacks one that its law or its configuration has.
+    """
+    meaning = MEANINGS[sample.name]
+    needed = [*KINDS[meaning.kind].shape, *meaning.configuration]
+    try:
+        found = meaning.axes(sample)
+    except KeyError as error:
+        needed, found = [str(error.args[0])], {}
+    if lacking := [axis for axis in needed if axis not in found and axis not in sample.shape]:
+        raise InvalidFileError(f"a sample of {sample.name} has no {lacking[0]}", where=sample.identity)
+    return found
+
+
 def _group(kind: Kind, key: KernelKey, members: Sequence[Sample]) -> SampleGroup:
     import numpy as np
 
-    axes = [MEANINGS[sample.name].axes(sample) for sample in members]
+    axes = [_axes(sample) for sample in members]
     names = sorted(set.intersection(*(set(one) for one in axes)))
     shape = {axis: np.array([one[axis] for one in axes], dtype=float) for axis in names}
     numbers: dict[tuple[float, ...], int] = {}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,17 @@ SCHEMA = 1
 
 EXTENT = ("minutes", "points")
 """Settings that say how long a run goes on: one that is resumed may go on for longer."""
+
+MOST = 1e30
+"""Bound of every figure of a sample, far above FLOPs of a second."""
+
+PHASE_AXES = ("batch", "prompt", "new", "layers")
+"""Axes that every phase has."""
+
+PHASE_KEYS = {"phase": ("prefill", "decode"), "mode": ("eager", "graphs", "compile")}
+"""What a phase may be, and how it may be launched."""
+
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 SampleKind = Literal["kernel", "phase", "collective"]
 
@@ -168,7 +180,8 @@ def parse_samples(text: str, path: Path) -> Recording:
     if not lines:
         raise InvalidFileError("the file has no samples", where=str(path))
     header = _object(lines[0], path, 1)
-    if header.get("schema") != SCHEMA or not isinstance(header.get("provenance"), dict):
+    sound = _is_table(header.get("provenance"), _is_text) and isinstance(header.get("settings", {}), dict)
+    if header.get("schema") != SCHEMA or not sound:
         raise InvalidFileError(
             "this is not a file of samples", where=f"{path}:1", hint="`capplan calibrate run` writes them"
         )
@@ -277,15 +290,79 @@ def _object(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def _sample(data: dict[str, Any], path: Path, number: int) -> Sample:
-    try:
-        sample = Sample(**data)
-        sound = sample.seconds > 0 and 0 < sample.low <= sample.high and len(sample.repeats) > 0
-        sample = replace(sample, repeats=tuple(sample.repeats), marked=tuple(sample.marked))
-    except TypeError:
-        sound = False
-    if not sound:
-        raise InvalidFileError("this line is no sample", where=f"{path}:{number}")
+    wrong = next((name for name, value in data.items() if not _IS_SOUND.get(name, _is_nothing)(value)), "")
+    lacking = [name for name in ("kind", "name", "key", "shape", "cache", *_TIMES) if name not in data]
+    if wrong or lacking or data["low"] > data["high"]:
+        reason = f": {wrong} cannot be read" if wrong else f": it has no {lacking[0]}" if lacking else ""
+        raise InvalidFileError(f"this line is no sample{reason}", where=f"{path}:{number}")
+    sample = replace(Sample(**data), repeats=tuple(data["repeats"]), marked=tuple(data.get("marked", ())))
+    if lack := _lack_of_its_kind(sample):
+        raise InvalidFileError(f"this line is no sample of a {sample.kind}: it has {lack}", where=f"{path}:{number}")
     return sample
+
+
+def _lack_of_its_kind(sample: Sample) -> str:
+    """What a phase or a collective must say of itself and does not; empty where it says it."""
+    if sample.kind == "phase":
+        axes = [axis for axis in PHASE_AXES if not (sample.shape.get(axis, 0.5) % 1 == 0 < sample.shape[axis])]
+        keys = [name for name, known in PHASE_KEYS.items() if sample.key.get(name) not in known]
+        return " and ".join([*(f"no whole {axis}" for axis in axes), *(f"no known {name}" for name in keys)])
+    if sample.kind == "collective":
+        ranks = sample.key.get("gpus", 0)
+        sound = isinstance(ranks, int) and ranks > 1 and sample.shape.get("bytes", 0) > 0 and "library" in sample.key
+        return "" if sound and sample.key.get("collective") == sample.name else "no library, ranks or bytes"
+    return ""
+
+
+def _is_number(value: Any, least: float = 0.0) -> bool:
+    """Whether a finite number of a size that seconds, bytes and FLOPs may have."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= MOST
+
+
+def _is_time(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_table(value: Any, sound: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(map(sound, value.values()))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1 << 20)
+
+
+def _is_nothing(value: Any) -> bool:
+    return False
+
+
+_TIMES = ("seconds", "low", "high", "repeats")
+
+_IS_SOUND: dict[str, Callable[[Any], bool]] = {
+    "kind": lambda value: value in ("kernel", "phase", "collective"),
+    "name": lambda value: isinstance(value, str) and value != "",
+    "key": lambda value: _is_table(value, _is_key),
+    "shape": lambda value: _is_table(value, _is_number),
+    "cache": lambda value: value in ("cold", "warm"),
+    "seconds": _is_time,
+    "low": _is_time,
+    "high": _is_time,
+    "repeats": lambda value: isinstance(value, list) and value != [] and all(map(_is_time, value)),
+    "marked": lambda value: isinstance(value, list) and all(map(_is_number, value)),
+    "held_out": lambda value: isinstance(value, bool),
+    "flops": _is_number,
+    "bytes": _is_number,
+    "error": _is_number,
+    "problem": _is_text,
+    "figures": lambda value: _is_table(value, _is_number),
+    "conditions": lambda value: _is_table(value, lambda figure: _is_number(figure, -MOST)),
+    "started": lambda value: isinstance(value, str) and (value == "" or _DAY.match(value) is not None),
+    "spent": _is_number,
+}
+"""What each field of a line may be; there are no others."""
 
 
 def _plain(value: float | str) -> str:

@@ -119,6 +119,35 @@ def test_too_few_or_equal_points_are_refused() -> None:
     assert groups_of(made("norm")[:5], "2.99") == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"shape": {"m": 1.0, "n": 2.0}}, "has no k"),
+        ({"key": {"format": "bf16", "colour": "red"}}, "unknown key, colour"),
+    ],
+)
+def test_samples_that_lack_what_their_law_needs_are_named(changes: dict[str, Any], said: str) -> None:
+    from dataclasses import replace
+
+    from capplan.errors import InvalidFileError
+
+    with pytest.raises(InvalidFileError, match=said):
+        groups_of([replace(one, **changes) for one in made("gemm")], "2.99")
+
+
+@pytest.mark.parametrize("name", ["slug", "memory_bytes", "compute_units"])
+def test_a_recording_must_say_what_it_is_of(name: str) -> None:
+    from dataclasses import replace
+
+    from calibrate.hardware import described_device
+    from capplan.errors import InvalidFileError
+
+    whole = recording("gemm")
+    facts = {key: value for key, value in PROVENANCE.items() if key != name}
+    with pytest.raises(InvalidFileError, match=name):
+        described_device(replace(whole, provenance=facts))
+
+
 def test_wrong_and_warm_samples_never_reach_a_fit() -> None:
     from dataclasses import replace
 

@@ -96,6 +96,64 @@ def test_a_run_may_be_resumed_for_longer(tmp_path: Path) -> None:
     assert read_samples(path).settings == SETTINGS
 
 
+PHASE = {
+    "kind": "phase", "name": "m", "key": {"phase": "decode", "mode": "eager", "runner": "stack", "format": "bf16"},
+    "shape": {"batch": 1, "prompt": 8, "new": 2, "layers": 2},
+}  # fmt: skip
+MESSAGE = {
+    "kind": "collective", "name": "all_reduce", "shape": {"bytes": 1024.0},
+    "key": {"collective": "all_reduce", "gpus": 2, "library": "gloo"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seconds": 0}, "seconds"),
+        ({"seconds": "1"}, "seconds"),
+        ({"seconds": True}, "seconds"),
+        ({"low": 2.0}, "no sample"),
+        ({"repeats": []}, "repeats"),
+        ({"repeats": [1.0, -1.0]}, "repeats"),
+        ({"kind": "kernels"}, "kind"),
+        ({"name": None}, "name"),
+        ({"key": {"format": ["bf16"]}}, "key"),
+        ({"shape": {"m": "many"}}, "shape"),
+        ({"shape": {"m": -1}}, "shape"),
+        ({"flops": 1e31}, "flops"),
+        ({"conditions": 3}, "conditions"),
+        ({"started": "yesterday"}, "started"),
+        ({"speed": 3}, "speed"),
+        ({"key": None}, "key"),
+        (PHASE | {"shape": {**PHASE["shape"], "layers": 1.5}}, "no whole layers"),  # type: ignore[dict-item]
+        (PHASE | {"shape": {"batch": 1, "prompt": 8, "layers": 2}}, "no whole new"),
+        (PHASE | {"key": {**PHASE["key"], "mode": "fast"}}, "no known mode"),  # type: ignore[dict-item]
+        (MESSAGE | {"shape": {}}, "ranks or bytes"),
+        (MESSAGE | {"name": "all_gather"}, "ranks or bytes"),
+    ],
+)
+def test_lines_that_are_no_samples_are_refused_with_their_place(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    path = tmp_path / "s.jsonl"
+    write(path, 1, 2)
+    lines = path.read_text().splitlines()
+    lines[2] = json.dumps({**json.loads(lines[2]), **changes})
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InvalidFileError, match=said) as error:
+        read_samples(path)
+    assert error.value.where == f"{path}:3"
+
+
+@pytest.mark.parametrize("whole", [PHASE, MESSAGE])
+def test_phases_and_collectives_are_read(tmp_path: Path, whole: dict[str, Any]) -> None:
+    path = tmp_path / "s.jsonl"
+    write(path, 1)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], json.dumps({**json.loads(lines[1]), **whole})]) + "\n")
+    assert read_samples(path).samples[0].name == whole["name"]
+
+
 def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     path = tmp_path / "s.jsonl"
