@@ -122,9 +122,16 @@ def _wider_columns(memory: SequenceMemory, format: str) -> int:
 
 def expected_peak(phases: Phases, format: str) -> Peak:
     """What ``capplan fit`` says that is allocated at most: weights, caches, and the working set of a prefill."""
-    load = phases.load
-    working = activation_peak(
-        phases.spec,
+    working = working_set(phases.spec, phases.load, format)
+    held = phases.weight_bytes + phases.expected_bytes
+    formula = f"weights + caches + {working.formula}"
+    return Peak(held + working.bytes, held + working.low, held + working.high, formula)
+
+
+def working_set(spec: ModelSpec, load: Load, format: str) -> Peak:
+    """What a prefill of all prompts allocates beside weights and caches."""
+    return activation_peak(
+        spec,
         tokens=load.batch * load.prompt,
         sequences=load.batch,
         tp=1,
@@ -132,9 +139,6 @@ def expected_peak(phases: Phases, format: str) -> Peak:
         dtype=format,
         logit_bytes=SAMPLER_BYTES,
     )
-    held = phases.weight_bytes + phases.expected_bytes
-    formula = f"weights + caches + {working.formula}"
-    return Peak(held + working.bytes, held + working.low, held + working.high, formula)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from calibrate.closed_loop import predict_phase
 from calibrate.files import Files
 from calibrate.phase_load import Load
 from calibrate.session import gpu_of
-from calibrate.shrink import least_depth, shrunk, with_depth
+from calibrate.shrink import least_depth, shrunk, weight_bytes, with_depth
 from calibrate.torch_needed import require_torch
 from capplan.describe.huggingface import read_config
 from capplan.describe.model import ModelSpec
@@ -78,6 +78,7 @@ def phases_answer(request: PhasesRequest) -> Answer[PhasesResult]:
     check_modes(device, [request.mode])
     found = resolve_model(request.model, models_dirs=request.models_dirs)
     spec = fitted(found.spec, request, device)
+    check_room(spec, request, device)
     phases = _run(found, spec, request, device)
     predicted = _predictions(phases, request)
     whole = found.spec.depth
@@ -112,6 +113,26 @@ def fitted(spec: ModelSpec, request: PhasesRequest, device: Device) -> ModelSpec
             where="--layers",
         )
     return with_depth(spec, request.layers) if request.layers < spec.depth else spec
+
+
+def check_room(spec: ModelSpec, request: PhasesRequest, device: Device) -> None:
+    """Return if weights, caches and the working set of a prefill have room in the memory that is free.
+
+    Raises:
+        UsageError: they have not.
+    """
+    from calibrate.phases import expected_cache_bytes, working_set
+
+    load, format = request.load, request.format
+    caches = expected_cache_bytes(spec, load, format)
+    needed = weight_bytes(spec, format) + caches + working_set(spec, load, format).bytes
+    if needed > (free := device.free_bytes()):
+        raise UsageError(
+            f"{spec.name} with {load.batch} x {load.length} positions needs {needed / 2**30:,.1f} GiB, and "
+            f"{free / 2**30:,.1f} GiB are free",
+            where="--isl",
+            hint="shorter prompts, a smaller --batch, or fewer --layers",
+        )
 
 
 def _run(found: ResolvedModel, spec: ModelSpec, request: PhasesRequest, device: Device) -> Phases:

@@ -292,6 +292,16 @@ def test_phases_are_measured_as_samples_with_the_bytes_of_real_caches() -> None:
     assert prefill.figures["output_throughput"] == pytest.approx(2 * 4 / total)
 
 
+def test_phases_that_have_no_room_are_refused_before_they_are_built() -> None:
+    from calibrate.phases_answer import PhasesRequest, phases_answer
+
+    request = PhasesRequest("qwen3-0.6b", Load(1, 10**9, 2), device="cpu", layers=1)
+    with pytest.raises(UsageError, match=r"needs [\d,.]+ GiB, and [\d,.]+ GiB are free") as error:
+        phases_answer(request)
+    needed = float(re.search(r"needs ([\d,.]+)", error.value.message)[1].replace(",", ""))  # type: ignore[index]
+    assert needed * 2**30 > 10**9 * 2 * 8 * 128 * 2  # keys and values of 8 heads of 128 in 16 bits
+
+
 def test_a_model_that_cannot_be_captured_is_refused_in_the_drivers_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def captured(body: Any) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
