@@ -166,6 +166,8 @@ def price_list(
     )
     stale = sum(row.stale for row in rows)
     warnings = (f"{stale} of {len(rows)} lines have no price from the last 90 days",) if stale else ()
+    if not rows:
+        warnings = (f"no price of such a kind was known on {_day(on)}",)
     inputs = {"gpu": gpu, "provider": provider, "commitment": commitment, "on": _day(on)}
     return Answer("prices list", inputs, PriceList("USD", rows), warnings=warnings, provenance={"prices": "measured"})
 

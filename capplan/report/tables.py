@@ -16,6 +16,9 @@ from typing import Any
 from capplan.cost.amounts import shown_usd
 from capplan.report.units import show_bytes, show_count, show_integer, show_seconds
 
+LEAST_WIDTH = 20
+"""Characters that a terminal is taken to have, at least: some tell of none."""
+
 Show = Callable[[Any], str]
 
 SHOWN_AS: dict[str, Show] = {
@@ -211,6 +214,7 @@ def to_rich(view: View, notes: Sequence[tuple[str, str]], *, color: bool) -> str
     from rich.text import Text
 
     console = Console(no_color=not color, highlight=False)
+    console.width = max(LEAST_WIDTH, console.width)
     console.begin_capture()
     if view.headline:
         console.print(Text(view.headline, style="bold"))

@@ -18,6 +18,7 @@ from capplan.cost.price_table import COLUMNS, date_range, gpu_names, load_prices
 from capplan.cost.prices import age_days, best_offer, find_prices, is_stale, list_prices, price_warnings, show_prices
 from capplan.describe.catalog import find_entry, list_entries
 from capplan.errors import InvalidFileError, NotFoundError, UsageError
+from capplan.questions.prices import price_list
 
 TABLE = Path(__file__).resolve().parents[2] / "hardware" / "prices"
 ON = datetime.date(2026, 11, 29)
@@ -276,6 +277,13 @@ def test_a_provider_or_region_that_no_price_has_is_not_an_empty_answer(
         assert caught.value.where == where
         assert hint in caught.value.hint
     HireBook(Decimal(3), provider, region=region)  # a price that is given needs no table
+
+
+def test_a_list_without_prices_says_so() -> None:
+    answer = price_list(gpu="h100", on=datetime.date(1999, 1, 1))
+    assert answer.result.prices == ()
+    assert "1999-01-01" in answer.warnings[0]
+    assert not price_list(gpu="h100", provider="lambda", on=ON).warnings
 
 
 def test_providers_are_known_by_short_and_listed_names() -> None:

@@ -39,6 +39,12 @@ def test_numbers_and_words_stay_whole(width: int, monkeypatch: pytest.MonkeyPatc
         assert word in text, word
 
 
+@pytest.mark.parametrize("width", [0, 1, 19])
+def test_a_terminal_without_a_width_gets_the_answer(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = drawn(PLANS, width, monkeypatch)
+    assert all(word in text for word in ("headline", "303.53", "something"))
+
+
 def test_a_wide_terminal_has_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = drawn(PLANS, 200, monkeypatch).splitlines()
     row = next(line for line in lines if "akash" in line)
