@@ -44,9 +44,7 @@ ZERO = Amount(Fraction(0), Fraction(0), Fraction(0))
 def usd(amount: Fraction) -> Decimal:
     """Dollars as a decimal of twelve significant digits, without trailing zeros: ``41.6666666667``."""
     rounded = _SHOWN.divide(Decimal(amount.numerator), Decimal(amount.denominator))
-    plain = rounded.normalize(_SHOWN)
-    exponent = plain.as_tuple().exponent
-    return plain.quantize(Decimal(1)) if isinstance(exponent, int) and exponent > 0 else plain
+    return Decimal(f"{rounded.normalize(_SHOWN):f}")
 
 
 def shown_usd(amount: Decimal | Fraction) -> str:

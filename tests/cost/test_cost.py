@@ -225,6 +225,7 @@ def test_money_keeps_twelve_digits(amount: Fraction) -> None:
 
 
 def test_money_as_text() -> None:
+    assert str(usd(Fraction(10**40 + 1))) == "1" + 40 * "0", "as large as it may be, and without an exponent"
     assert str(usd(Fraction(100))) == "100"
     assert str(usd(Fraction(1, 3))) == "0.333333333333"
     assert shown_usd(Fraction(1267360, 1000)) == "$1,267.36"
