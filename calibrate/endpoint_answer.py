@@ -77,7 +77,7 @@ def endpoint_answer(request: EndpointRequest, say: Say) -> Answer[EndpointResult
         found += measure_endpoint(endpoint, plan, say)
     levels = tuple(_level(level, request) for level in found)
     if request.save is not None:
-        write_whole(request.save, json.dumps([bench_result(level) for level in found], indent=1) + "\n")
+        write_whole(request.save, json.dumps([bench_result(level) for level in found], indent=1) + "\n", "--save")
     failed = sum(level.failed for level in levels)
     return Answer(
         "calibrate endpoint",

@@ -84,27 +84,45 @@ def check_writable(path: Path) -> None:
         part.touch()
         part.unlink()
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise _unwritable(path, error, "--out") from None
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, flag: str = "--out") -> None:
     """Write a text under its name only once all of it is on disk.
+
+    What is no plain file, a device, a pipe or a link, is written to as it is, and never replaced by a file.
+
+    Args:
+        path: the file.
+        text: what it is to hold.
+        flag: the option that named it.
 
     Raises:
         InvalidFileError: it cannot be written.
     """
-    part = _part(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.write_text(text, encoding="utf-8")
+        else:
+            _replace(path, text)
+    except OSError as error:
+        raise _unwritable(path, error, flag) from None
+
+
+def _replace(path: Path, text: str) -> None:
+    """Put a file in the place of another that may be there, whole or not at all."""
+    part = _part(path)
+    try:
         with part.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-    except OSError as error:
+    except OSError:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-        raise _unwritable(path, error) from None
+        raise
 
 
 def _part(path: Path) -> Path:
@@ -112,7 +130,7 @@ def _part(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
-def _unwritable(path: Path, error: OSError) -> InvalidFileError:
+def _unwritable(path: Path, error: OSError, flag: str) -> InvalidFileError:
     return InvalidFileError(
-        f"{path.name} cannot be written: {error.strerror or error}", where=str(path), hint="choose another --out"
+        f"{path.name} cannot be written: {error.strerror or error}", where=str(path), hint=f"choose another {flag}"
     )

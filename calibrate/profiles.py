@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.carrying import Measured, carried_errors
+from calibrate.files import write_whole
 from calibrate.fit import FitError
 from calibrate.kept import tables_of, with_what_was_there
 from calibrate.kernel_fit import fit_group
@@ -188,9 +189,8 @@ def _notes(left_out: Counter[str], refused: Sequence[str]) -> str:
 
 def write_profile(profile: Profile, out: Path) -> Path:
     """Write a profile as YAML into a folder, and return its path."""
-    out.mkdir(parents=True, exist_ok=True)
     path = out / f"{profile.name}.yaml"
-    path.write_text(profile_yaml(profile), encoding="utf-8")
+    write_whole(path, profile_yaml(profile))
     return path
 
 

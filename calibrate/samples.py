@@ -270,6 +270,8 @@ def _unwritable(path: Path, error: OSError) -> InvalidFileError:
 
 def _text(path: Path) -> str:
     try:
+        if path.is_char_device() or path.is_block_device():
+            raise InvalidFileError("a device is no file of samples", where=str(path))
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {path}", where=str(path)) from None

@@ -154,6 +154,22 @@ def test_phases_and_collectives_are_read(tmp_path: Path, whole: dict[str, Any]) 
     assert read_samples(path).samples[0].name == whole["name"]
 
 
+def test_links_are_written_to_and_devices_are_neither_replaced_nor_read(tmp_path: Path) -> None:
+    from calibrate.files import write_whole
+
+    target, link = tmp_path / "target.yaml", tmp_path / "link.yaml"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_whole(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    write_whole(Path("/dev/null"), "nothing")
+    assert Path("/dev/null").is_char_device()
+    assert not list(tmp_path.glob(".*"))
+    with pytest.raises(InvalidFileError, match="device"):
+        read_samples(Path("/dev/zero"))
+
+
 def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     path = tmp_path / "s.jsonl"
