@@ -80,7 +80,7 @@ def _visible(devices: list[LocalDevice], setting: str | None) -> list[LocalDevic
     chosen: list[LocalDevice] = []
     for entry in setting.split(","):
         wanted = entry.strip()
-        matches = [d for d in devices if (wanted.isdigit() and d.index == int(wanted)) or _same_uuid(wanted, d.uuid)]
+        matches = [d for d in devices if (wanted.isdecimal() and d.index == int(wanted)) or _same_uuid(wanted, d.uuid)]
         if not matches:
             break
         chosen.append(matches[0])

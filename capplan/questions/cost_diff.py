@@ -9,7 +9,7 @@ from typing import Literal
 
 from capplan.errors import InvalidFileError
 from capplan.questions.answer import Answer
-from capplan.questions.documents import Document, read_document
+from capplan.questions.documents import Document, figure_of, read_document
 
 Change = Literal["+", "-", "~", "="]
 
@@ -128,11 +128,14 @@ def _bill(document: Document) -> dict[str, _Line]:
     """The lines of a month by name, without the sums; a plan has one, what it hires."""
     figures = document.figures
     if document.command == "plan":
-        hired = f"{figures.get('gpus', 0):g} × {figures.get('gpu')}"
+        hired = f"{document.number('gpus') or 0:g} × {figures.get('gpu')}"
         where = f" at {figures['provider']}" if figures.get("provider") else ""
         return {"GPUs": _Line(f"{hired}{where}", _total(document))}
+    lines = figures.get("lines")
     return {
-        str(line.get("name")): _Line(str(line.get("detail") or ""), Decimal(str(line.get("cost_per_month", 0))))
-        for line in figures.get("lines") or []
+        str(line.get("name")): _Line(
+            str(line.get("detail") or ""), figure_of(line, "cost_per_month", document.name) or ZERO
+        )
+        for line in (lines if isinstance(lines, list) else [])
         if isinstance(line, dict) and line.get("section") != "total"
     }

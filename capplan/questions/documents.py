@@ -43,16 +43,25 @@ class Document:
         Raises:
             InvalidFileError: a figure that capplan does not print.
         """
-        value = self.figures.get(key)
-        if value is None or isinstance(value, bool) or not isinstance(value, (int, float, str)):
-            return None
-        try:
-            number = Decimal(str(value))
-        except ArithmeticError:
-            number = Decimal("NaN")
-        if not number.is_finite() or not -MOST < number < MOST or number.as_tuple().exponent < LEAST_DIGIT:  # type: ignore[operator]
-            raise InvalidFileError(f"{key} is no figure but {str(value)[:40]!r}", where=self.name)
-        return number
+        return figure_of(self.figures, key, self.name)
+
+
+def figure_of(figures: Mapping[str, Any], key: str, where: str) -> Decimal | None:
+    """A figure, or an amount of money, of a part of a document; None where there is none.
+
+    Raises:
+        InvalidFileError: a figure that capplan does not print.
+    """
+    value = figures.get(key)
+    if value is None or isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = Decimal(str(value))
+    except ArithmeticError:
+        number = Decimal("NaN")
+    if not number.is_finite() or not -MOST < number < MOST or number.as_tuple().exponent < LEAST_DIGIT:  # type: ignore[operator]
+        raise InvalidFileError(f"{key} is no figure but {str(value)[:40]!r}", where=where)
+    return number
 
 
 def read_document(reference: str) -> Document:
@@ -73,18 +82,18 @@ def read_document(reference: str) -> Document:
         )
     if data.get("schema_version") != SCHEMA_VERSION:
         raise InvalidFileError(f"its schema_version is not {SCHEMA_VERSION}", where=path)
-    result = data["result"]
+    result, inputs = data["result"], data.get("inputs")
+    inputs = inputs if isinstance(inputs, dict) else {}
     if command != "plan":
         if row:
             raise UsageError(f"a document of {command} has no rows", where=reference)
-        return Document(reference, command, data.get("inputs") or {}, result)
-    return Document(
-        reference, command, data.get("inputs") or {}, _row(result.get("plans") or [], row or "1", reference)
-    )
+        return Document(reference, command, inputs, result)
+    plans = result.get("plans")
+    return Document(reference, command, inputs, _row(plans if isinstance(plans, list) else [], row or "1", reference))
 
 
 def _row(plans: list[Any], text: str, where: str) -> Mapping[str, Any]:
-    number = int(text) if text.isdigit() and len(text) < 6 else 0
+    number = int(text) if text.isdecimal() and len(text) < 6 else 0
     if not 1 <= number <= len(plans) or not isinstance(plans[number - 1], dict):
         raise NotFoundError(f"there are {len(plans)} plans, no row {text[:20]!r}", where=where)
     found: Mapping[str, Any] = plans[number - 1]

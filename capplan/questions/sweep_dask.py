@@ -67,7 +67,7 @@ def _workers(where: str) -> int | None:
         import os
 
         return os.cpu_count() or 1
-    if not count.isdigit() or not 1 <= int(count) <= 1024:
+    if not count.isdecimal() or not 1 <= int(count) <= 1024:
         raise UsageError(f"{count[:20]!r} is not a number of workers", where="--scheduler", hint="local:2")
     return int(count)
 

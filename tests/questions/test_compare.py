@@ -97,6 +97,41 @@ def test_costs_side_by_side_with_the_settings_that_differ() -> None:
     assert result.settings == {"throughput": ("100", "250"), "price_per_gpu_hour": ("3", "4.5")}
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        '{"plans": [{"gpus": "many", "cost_per_month": 1}]}',
+        '{"plans": [{"gpus": 1, "cost_per_month": "dear"}]}',
+        '{"plans": [1]}',
+        '{"plans": 7}',
+    ],
+)
+def test_plans_that_are_none_are_refused(result: str, tmp_path: Path) -> None:
+    file = tmp_path / "plans.json"
+    file.write_text(f'{{"schema_version": 1, "command": "plan", "inputs": 3, "result": {result}}}', encoding="utf-8")
+    for asked in (cost_diff, lambda *names: compare(names)):
+        with pytest.raises((InvalidFileError, NotFoundError)):
+            asked(str(file), str(file))
+
+
+@pytest.mark.parametrize("row", ["0", "99", "²", "x", "-1", "9" * 50, "1.5"])
+def test_rows_that_are_none_are_refused(row: str) -> None:
+    with pytest.raises(NotFoundError, match="no row"):
+        compare([PLANS, f"{PLANS}#{row}"])
+
+
+def test_lines_that_are_none_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "cost.json"
+    for lines, said in (('[{"name": [], "cost_per_month": "x"}]', "no figure"), ("3", ""), ('[1, {"name": {}}]', "")):
+        text = f'{{"schema_version": 1, "command": "cost", "result": {{"cost_per_month": 1, "lines": {lines}}}}}'
+        file.write_text(text, encoding="utf-8")
+        if said:
+            with pytest.raises(InvalidFileError, match=said):
+                cost_diff(str(file), str(file))
+        else:
+            assert cost_diff(str(file), str(file)).result.delta_per_month == 0
+
+
 def test_what_is_no_such_document_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     for text, said in (

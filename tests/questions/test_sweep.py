@@ -275,7 +275,7 @@ def test_dask_on_two_workers_writes_the_same_bytes(tmp_path: Path) -> None:
     assert shared.read_bytes() == alone.read_bytes()
 
 
-@pytest.mark.parametrize("where", ["local:0", "local:x", "local:2000", "somewhere"])
+@pytest.mark.parametrize("where", ["local:0", "local:x", "local:2000", "local:²", "somewhere"])
 def test_what_is_no_scheduler(where: str) -> None:
     pytest.importorskip("distributed")
     with pytest.raises(UsageError):
