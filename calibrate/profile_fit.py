@@ -9,7 +9,7 @@ from calibrate.fit import FitError
 from calibrate.hardware import described_device, last_day, rated
 from calibrate.kept import tables_of
 from calibrate.sample_fit import SampleFit, fit_samples, score
-from calibrate.sample_groups import SampleGroup, groups_of
+from calibrate.sample_groups import LEAST_POINTS, SampleGroup, groups_of
 from calibrate.samples import Recording, Sample
 from calibrate.step_terms import fitted_times
 from capplan.describe.engine_times import EngineTimes
@@ -76,6 +76,7 @@ def fit_profile(recording: Recording, *, bootstraps: int | None = None) -> Fitte
     fitted = groups_of([sample for sample in recording.samples if not sample.held_out], version)
     hardware = best_overlap(gpu, fitted)
     groups, refused = _fit_all(fitted, everything, hardware, bootstraps)
+    refused += _too_few(recording.samples, version)
     if not groups:
         raise FitError("no kernel has samples enough for a fit", hint="go on measuring: run with --resume")
     kernels = Profile(
@@ -130,6 +131,14 @@ def _fit_all(
         whole = next(group for group in everything if _same(group, members))
         groups.append(FittedGroup(fit, whole, _held_out(whole, fit.fit, hardware)))
     return tuple(groups), tuple(refused)
+
+
+def _too_few(samples: Sequence[Sample], version: str) -> tuple[str, ...]:
+    """The kernels that were measured, but not often enough for a fit, in one sentence."""
+    kept = [sample for sample in samples if not sample.held_out]
+    few = [group for group in groups_of(kept, version, least=1) if group.group.points < LEAST_POINTS]
+    names = ", ".join(f"{_name(group)} ({group.group.points})" for group in few)
+    return (f"a fit takes {LEAST_POINTS} samples: {names}",) if few else ()
 
 
 def _same(one: SampleGroup, other: SampleGroup) -> bool:

@@ -135,6 +135,16 @@ def test_samples_that_lack_what_their_law_needs_are_named(changes: dict[str, Any
         groups_of([replace(one, **changes) for one in made("gemm")], "2.99")
 
 
+def test_kernels_with_too_few_samples_are_named_with_their_number() -> None:
+    from dataclasses import replace
+
+    whole = recording("gemm", "norm")
+    norms = [sample for sample in whole.samples if sample.name == "norm"]
+    few = tuple(sample for sample in whole.samples if sample.name != "norm") + tuple(norms[:3])
+    found = fit_profile(replace(whole, samples=few), bootstraps=0)
+    assert found.refused == ("a fit takes 6 samples: gemm fp32 (1), norm (3)",)
+
+
 @pytest.mark.parametrize("name", ["slug", "memory_bytes", "compute_units"])
 def test_a_recording_must_say_what_it_is_of(name: str) -> None:
     from dataclasses import replace
