@@ -65,7 +65,7 @@ class EngineTimes(Part):
     first_token: float = 0.0
     """Seconds of the front end before a request reaches the scheduler and after its first token leaves it."""
     per_input_token: float = 0.0
-    """Seconds of the front end (tokenising, hashing) for each input token."""
+    """Seconds of the front end (tokenising, hashing) for each input token; prompts pass it one after another."""
     first_token_steps: float = 0.0
     """Decode steps between a request's arrival, its prefill and the delivery of its first token."""
     decode_share: float = 0.0

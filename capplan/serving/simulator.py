@@ -59,7 +59,7 @@ class SimulatorConfig:
         receive_interval: decode steps between two looks at the queue of arrivals.
         stream_interval: tokens between two messages to a client.
         front_end: seconds that a request takes to reach the scheduler.
-        front_end_token: seconds more for each token of its prompt; requests keep their order.
+        front_end_token: seconds more for each token of its prompt, one request after another.
         delivery_steps: decode steps that pass between a token and its arrival at the client.
         swap_block: seconds to move one block between host and device.
         warmup: requests at the start that don't count in the distributions.
@@ -215,8 +215,7 @@ class _Run:
         request, config = self.arrivals.take(), self.config
         if self.begun < 0:
             self.begun = time
-        delay = config.front_end + config.front_end_token * request.isl
-        self.ready = max(self.ready, time + delay) if delay else time
+        self.ready = max(self.ready, time + config.front_end) + config.front_end_token * request.isl
         self.arrived = ServedSequence(self.taken, request, request.isl)
         self.taken += 1
 

@@ -13,13 +13,14 @@ The first token waits for the scheduler to look, for the prefill step that it jo
     wait   = (R - 1)/2 + H·(1 + n/2)/(1 + n)          decode steps until the scheduler takes the prompt
     nb     = clip(1 + C/O · (wait + 1/2), 1, kk)      prompts that share its prefill step, kk = budget/L at most
     P      = G(nb) + D                                that step; D: what it waits for running sequences' decoding
-    rho    = C·G(1) / (nb·O·TPOT)                     share of the time in prefill
+    rho    = (C - 1)·G(1) / (nb·O·TPOT + C·G(1))      share of a request's time in which others are in prefill
     later  = P·(1 + gam·rho/2) + wait·TPOT
-    First  = G(kk)·(ns + 1)/2 + D·(ns - 1)/2          the first wave, C prompts at once in ns = C/kk steps
+    First  = G(kk)·(ns + 1)/2 + tok·L·(C·dp - 1)/2    the first wave, C prompts at once in ns = C/kk steps
     TTFT   = t0 + tok·L + kx·TPOT + w·First + (1 - w)·later
 
 `G(k)` is the prefill of k prompts by kernel laws, floored by the host where prefill runs without graphs; R is the
-receive interval; w = 1/waves weighs the first wave in the mean.
+receive interval; w = 1/waves weighs the first wave in the mean, in which prompts pass the one front end of all groups
+one after another, tok·L each.
 
 A lone prompt is held back for company for H steps, H = W, the batch wait, and where data-parallel groups start their
 prefills together, no longer than until each has a prompt, ``O/C · (1 + 1/2 + ... + 1/dp)`` steps. Of the prompts that
@@ -62,7 +63,7 @@ class ServingTerms:
         first_wave: the mean of the first wave.
         later: the mean of the others.
         scheduling: decode steps until the scheduler takes a prompt.
-        utilisation: share of the time in prefill.
+        utilisation: C·G(1) / (nb·O·TPOT), the time in prefill over the time of decoding.
     """
 
     admitted: float
@@ -73,6 +74,11 @@ class ServingTerms:
     later: float
     scheduling: float
     utilisation: float
+
+    @property
+    def others_in_prefill(self) -> float:
+        """rho, the share of a request's time in which others are in prefill."""
+        return max(self.admitted - 1, 0.0) / self.admitted * self.utilisation / (1 + self.utilisation)
 
 
 @dataclass(frozen=True)
@@ -271,17 +277,18 @@ def first_token(load: Load, times: EngineTimes, tpot: float, step: float, share:
     """TTFT of a request that need not queue for memory, with its terms; see the module."""
     workload, running = load.workload, load.running
     one = prefill_seconds(load, load.one, times)
-    decoding = times.decode_share * tpot
+    front = times.per_input_token * workload.isl
     waves = running / load.together
-    burst = prefill_seconds(load, load.burst, times) * (waves + 1) / 2 + decoding * (waves - 1) / 2
-    busy = running * one / (load.prompts * workload.osl * tpot)
-    prefill = prefill_seconds(load, load.shared, times)
-    queue = times.queueing * busy / 2 * (1 + workload.isl_variation)
-    later = (prefill + decoding) * (1 + queue) + load.wait * tpot
+    ahead = larger(running * load.groups - 1, 0.0) / 2
+    burst = prefill_seconds(load, load.burst, times) * (waves + 1) / 2 + front * ahead
+    decode = load.prompts * workload.osl * tpot
+    others = larger(running - 1, 0.0) * one / (decode + running * one)
+    own = prefill_seconds(load, load.shared, times) + times.decode_share * tpot
+    later = own * (1 + times.queueing * others / 2 * (1 + workload.isl_variation)) + load.wait * tpot
     weight = 1 / workload.waves if workload.waves else 0.0
-    fixed = times.first_token + times.per_input_token * workload.isl + times.first_token_steps * tpot
+    fixed = times.first_token + front + times.first_token_steps * tpot
     ttft = fixed + weight * burst + (1 - weight) * later
-    return ttft, ServingTerms(running, step, share, one, burst, later, load.wait, busy)
+    return ttft, ServingTerms(running, step, share, one, burst, later, load.wait, running * one / decode)
 
 
 def prefill_seconds(load: Load, parts: StepParts, times: EngineTimes) -> float:

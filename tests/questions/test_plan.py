@@ -111,6 +111,7 @@ def test_every_plan_passes_fit_and_estimate_again(request_: PlanRequest, capsys:
 
 
 def test_stages_in_several_link_domains_send_over_the_network_as_the_estimate_has_it() -> None:
+    """A plan counts whole clients and an estimate parts of one, of some 70 here."""
     request = replace(SPARSE, gpus=("h100",), max_nodes=2, request_rate=3, tpot=0.1, ttft=5.0, top=1)
     row = plan_of(request).result.plans[0]
     assert row.gpus_per_replica > row.gpus_per_node
@@ -125,8 +126,8 @@ def test_stages_in_several_link_domains_send_over_the_network_as_the_estimate_ha
         enable_expert_parallel=row.parallel.expert_parallel,
         kv_cache_dtype=row.formats.kv_cache_dtype,
     ).result
-    assert result.mean_ttft_ms == pytest.approx(row.ttft_ms, rel=2e-3)
-    assert result.mean_tpot_ms == pytest.approx(row.tpot_ms, rel=2e-3)
+    assert result.mean_ttft_ms == pytest.approx(row.ttft_ms, rel=1e-2)
+    assert result.mean_tpot_ms == pytest.approx(row.tpot_ms, rel=1e-2)
 
 
 def draft_of(row: PlanRow) -> DraftRequest | None:

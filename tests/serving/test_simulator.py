@@ -104,9 +104,10 @@ def test_a_server_that_looks_every_fourth_step() -> None:
     assert waits[1] > waits[0]
 
 
-def test_the_front_end_delays_requests_and_keeps_their_order() -> None:
+def test_requests_pass_the_front_end_one_after_another() -> None:
+    """They are ready 1.5, 2.0 and 3.7 s after they have come at once; steps of 1 s begin at 1.5, 2.5 and 3.7 s."""
     done = run(at_once((100, 1), (50, 1), (170, 1)), ConstantClock(), front_end=0.5, front_end_token=0.01)
-    assert by_prompt(done, "queue") == pytest.approx({100: 1.5, 50: 1.5, 170: 2.5})
+    assert by_prompt(done, "queue") == pytest.approx({100: 1.5, 50: 2.5, 170: 3.7})
 
 
 @pytest.mark.parametrize("interval", [3, 7, 100])
