@@ -30,7 +30,9 @@ from capplan.describe.gpu import GpuSpec
 from capplan.describe.model import ModelSpec
 from capplan.describe.profile_choice import KernelProfile
 from capplan.identity import Same
-from capplan.planner.capacity import slowdown
+from capplan.planner.capacity import LADDER, Lengths, slowdown
+from capplan.serving.load_curve import decode_parts, token_parts
+from capplan.serving.replica import Replica
 from capplan.timing.machine import Machine
 from capplan.timing.operator_time import SEND_LATENCY
 from capplan.timing.roofline import knows_links, link_rate, math_rate, sent_bytes
@@ -174,8 +176,38 @@ def _none(value: Any) -> bool:
     return not isinstance(value, np.ndarray) and value == 0
 
 
+@dataclass(frozen=True)
+class KnownSteps:
+    """Decode steps by the laws of their kernels, at each batch of `BATCHES` at least.
+
+    Args:
+        kernels: seconds of a step's bodies and launches.
+        whole: seconds that an output token takes of steps, with all that the engine adds to them.
+    """
+
+    kernels: Real
+    whole: Real
+
+
+def known_steps(replica: Replica, lengths: Lengths) -> KnownSteps:
+    """The decode steps of a server at the rungs of `LADDER`; between two of them the smaller, as steps grow."""
+    context = np.full(len(LADDER), round(lengths.isl + lengths.osl / 2))
+    step: Any = decode_parts(replica, LADDER, context)
+    token: Any = token_parts(replica, LADDER, context)
+    times, below = replica.machine.times, np.searchsorted(LADDER, BATCHES, side="right") - 1
+    kernels = times.body_share(prompts=False) * step.bodies + step.launches
+    return KnownSteps(kernels[below], token.seconds(times)[below])
+
+
 def bound_of(
-    work: Work, machine: Machine, budget: int, isl: float, osl: float, widening: float, per_round: float = 1.0
+    work: Work,
+    machine: Machine,
+    budget: int,
+    isl: float,
+    osl: float,
+    widening: float,
+    per_round: float = 1.0,
+    known: KnownSteps | None = None,
 ) -> Bound:
     """The best TTFT, TPOT and rate of one group on a device; see the module for the equations.
 
@@ -188,13 +220,15 @@ def bound_of(
         widening: exponent of the interval's factors; see `capplan.planner.capacity.Limits`.
         per_round: tokens of a sequence that a decode step gives, if the server drafts: a step that verifies drafts
             takes no less than one that decodes, so that no token takes less than this share of one.
+        known: the server's own decode steps, which then stand for S; None: not worked out.
 
     Raises:
         UnsupportedError: the device has no units for a format.
     """
     times, share = machine.times, machine.times.body_share(prompts=True)
     decode, prompt = least_time(work.decode, machine), least_time(work.prefill, machine, prompts=True)
-    step = np.maximum(decode.kernels, decode.whole)
+    kernels = decode.kernels if known is None else np.maximum(decode.kernels, known.kernels)
+    step = np.maximum(kernels, decode.whole)
     one = np.maximum(prompt.kernels, prompt.whole)
     floor = times.prompt_host(work.depth, prompt.launches)
     others = (BATCHES - 1) / osl
@@ -202,14 +236,17 @@ def bound_of(
         chunks = np.ceil(work.prompt / np.maximum(1, budget - BATCHES))
         joined = share * (chunks * decode.added + prompt.added)
         crowded = others * chunks
-        apart = decode.kernels * (1 - crowded) + others * joined
+        apart = kernels * (1 - crowded) + others * joined
         tokens = np.where(crowded < 1, apart, joined / chunks)
-        spared = np.maximum(prompt.peak - chunks * (decode.whole - decode.peak), 0.0)
-        tokens = np.maximum(np.maximum(tokens, step), step + others * spared)
+        waited = others * np.maximum(prompt.peak - chunks * (decode.whole - decode.peak), 0.0)
+        tokens = np.maximum(np.maximum(tokens, step), step + waited)
     else:
-        tokens = step + others * one
+        waited = others * one
+        tokens = step + waited
     beside = times.per_sequence * BATCHES + times.per_step
     tpot = (tokens + beside) / per_round
+    if known is not None:
+        tpot = np.maximum(tpot, known.whole + waited)
     fixed = times.first_token + times.per_input_token * isl + times.first_token_steps * tpot
     prefill = np.maximum(one, floor)
     ttft = fixed + prefill + times.decode_share * tpot

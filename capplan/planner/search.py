@@ -43,6 +43,8 @@ class BestFirst(Generic[T]):
         refine: a tighter item, or None where it turns out impossible.
         per_family: items wanted of each family.
         worth: whether an item is still wanted, once there is a first one; None: all are.
+
+    `first` is the best item, once it came out.
     """
 
     def __init__(
@@ -57,21 +59,21 @@ class BestFirst(Generic[T]):
         self._refine, self._per_family = refine, per_family
         self._found: Counter[str] = Counter()
         self._worth = worth
-        self._first: T | None = None
+        self.first: T | None = None
         self.refined = 0
 
     def __iter__(self) -> Iterator[T]:
         """Solved items, best first."""
         while self._heap:
             _, place, item = self._heap[0]
-            if self._worth is not None and self._first is not None and not self._worth(item, self._first):
+            if self._worth is not None and self.first is not None and not self._worth(item, self.first):
                 return
             heappop(self._heap)
             if self._found[item.family] >= self._per_family:
                 continue
             if item.solved:
                 self._found[item.family] += 1
-                self._first = self._first or item
+                self.first = self.first or item
                 yield item
                 continue
             better = self._refine(item)

@@ -58,9 +58,9 @@ def plan_of(request: PlanRequest) -> Answer[PlanResult]:
     search = PlanSearch.of(request)
     found = list(islice(search.plans(_per_family(search)), request.top))
     rows = _marked(sorted((_row(item, request) for item in found), key=lambda row: (row.cost_per_hour, row.tpot_ms)))
-    left = search.search.left
+    left = len(search.search.left) + search.too_dear
     if left:
-        search.rejections.counts["no cheaper than the plans shown"] = len(left)
+        search.rejections.counts["no cheaper than the plans shown"] = left
     return Answer(
         command="plan",
         inputs=_inputs(request, search),

@@ -6,7 +6,8 @@
     how much does it take in time?       the laws of measured kernels, at many loads at once
 
 The first two give lower bounds of the cost; see `capplan.planner.search` for why the first plan that comes out is the
-cheapest there is.
+cheapest there is. The last begins with decode steps, and ends there where those alone make an option dearer than any
+plan that is wanted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from capplan.cost.hire import Hire, HireBook
 from capplan.errors import NotFoundError, UnsupportedError, UsageError
 from capplan.identity import Same
 from capplan.memory.budget import MemoryBudget
-from capplan.planner.bounds import Bound, best_rate, bound_of, most_in_time
+from capplan.planner.bounds import Bound, KnownSteps, best_rate, bound_of, known_steps, most_in_time
 from capplan.planner.capacity import Capacity, find_capacity, most_clients, narrowed, slowdown
 from capplan.planner.pools import PoolReplica, fewest_pair, fixed_pair, least_pools
 from capplan.planner.rejections import Rejections
@@ -83,7 +84,10 @@ class PlanSearch:
         self._lookup = Lookup(self.request.lengths, folders)
         self._memory = StepMemory()
         self._known: dict[Any, Any] = {}
-        self.options_tried = self.measured = 0
+        self._solved: dict[str, list[Fraction]] = {}
+        self._per_family = 1
+        self.search: BestFirst[Candidate] = BestFirst((), self.refine, 0)
+        self.options_tried = self.measured = self.too_dear = 0
 
     @classmethod
     def of(cls, request: PlanRequest) -> PlanSearch:
@@ -96,6 +100,7 @@ class PlanSearch:
 
     def plans(self, per_family: int) -> Iterator[Candidate]:
         """Plans, the cheapest first, at most so many of each device, and none at more than `DEARER` times the best."""
+        self._per_family = per_family
         self.search = BestFirst(
             self._starts(), self.refine, per_family, lambda item, best: item.cost <= DEARER * best.cost
         )
@@ -185,29 +190,34 @@ class PlanSearch:
         lacking = option.format.bytes // option.shape.gpus - option.gpu.engine_memory
         if lacking > 0:
             raise DoesNotFitError("the weights alone are too large", lacking)
-        bound = self._once(("bound", self._lookup.kind(option)), lambda: self._bound(option))
+        bound = self._once(("bound", self._lookup.kind(option)), lambda: self._bound(option, None))
         return self._priced(replace(item, stage="bounded", bound=bound), bound, 1 << 30)
 
-    def _bound(self, option: Option) -> Bound:
+    def _bound(self, option: Option, known: KnownSteps | None) -> Bound:
         machine, lengths = self._lookup.machine(option.gpu, option.engine), self.request.lengths
         work, widening = self._lookup.work(option), self.request.limits.widening
-        return bound_of(work, machine, option.budget, lengths.isl, lengths.osl, widening, option.per_round)
+        return bound_of(work, machine, option.budget, lengths.isl, lengths.osl, widening, option.per_round, known)
 
     def _priced(self, item: Candidate, bound: Bound, most: int) -> Candidate | None:
         """The cost, at least, of a server that is as fast as its roofline and runs so many sequences at most."""
         if item.option.pools is not None:
             return self._priced_pools(item, item.option.pools, bound, most)
-        request, groups = self.request, item.option.shape.dp
-        rate = best_rate(bound, ttft=request.ttft, tpot=request.tpot, most=most) * groups
-        if not rate:
+        replicas = self._least_replicas(item.option, bound, most)
+        if not replicas:
             self._too_slow(item, bound)
             return None
-        if request.request_rate is not None:
-            replicas = ceil(request.request_rate / rate)
-        else:
-            clients = most_in_time(bound, ttft=request.ttft, tpot=request.tpot, most=most) * groups
-            replicas = ceil((request.concurrency or 0) / clients)
         return self._with_replicas(replace(item, seconds=float(bound.tpot[0])), replicas)
+
+    def _least_replicas(self, option: Option, bound: Bound, most: int) -> int:
+        """The fewest replicas that a bound allows; 0: none are enough."""
+        request, groups = self.request, option.shape.dp
+        rate = best_rate(bound, ttft=request.ttft, tpot=request.tpot, most=most) * groups
+        if not rate:
+            return 0
+        if request.request_rate is not None:
+            return ceil(request.request_rate / rate)
+        clients = most_in_time(bound, ttft=request.ttft, tpot=request.tpot, most=most) * groups
+        return ceil((request.concurrency or 0) / clients)
 
     def _priced_pools(self, item: Candidate, pools: PoolsChoice, bound: Bound, most: int) -> Candidate | None:
         """The same of pools."""
@@ -269,6 +279,9 @@ class PlanSearch:
     def _measured(self, item: Candidate) -> Candidate | None:
         request, server = self.request, item.replica
         assert server is not None
+        if item.option.pools is None and item.capacity is None and self._too_dear(item.option, server):
+            self.too_dear += 1
+            return None
         self.measured += item.capacity is None
         if item.option.pools is not None:
             return self._paired(item, server, item.option.pools)
@@ -284,8 +297,29 @@ class PlanSearch:
         least, most = self._replicas(capacity)
         item = replace(item, capacity=capacity)
         if least == most or capacity.exact:
-            return self._with_replicas(replace(item, stage="solved"), most)
+            return self._known_cost(self._with_replicas(replace(item, stage="solved"), most))
         return self._with_replicas(item, least)
+
+    def _known_cost(self, item: Candidate | None) -> Candidate | None:
+        """A plan whose cost is exact, which later ones of its device must not exceed."""
+        if item is not None:
+            self._solved.setdefault(item.family, []).append(item.cost)
+        return item
+
+    def _too_dear(self, option: Option, server: Replica) -> bool:
+        """Whether an option's decode steps alone make it dearer than any plan that is wanted, of all or of its device.
+
+        They are the first part of what it is asked next; the rest need not be worked out then.
+        """
+        limits = [DEARER * self.search.first.cost] if self.search.first is not None else []
+        limits += sorted(self._solved.get(option.gpu.name, ()))[self._per_family - 1 : self._per_family]
+        if not limits:
+            return False
+        lengths = self.request.lengths
+        bound = self._bound(option, known_steps(server, lengths))
+        replicas = self._least_replicas(option, bound, most_clients(server, lengths))
+        hired = replicas + self.request.spare_replicas
+        return replicas > 0 and self._hire(option, hired).usd_per_hour(hired) > min(limits)
 
     def _replicas(self, capacity: Capacity) -> tuple[int, int]:
         """Replicas for the load: as few as the gap in what is known allows, and enough in any case."""
@@ -311,7 +345,7 @@ class PlanSearch:
             alone = kind.as_predicted.alone(transfer(pools.replicas))
             self._lone_too_late(item, alone.ttft, alone.tpot, kind.most_running <= 0)
             return None
-        return self._with_replicas(replace(item, stage="solved", pair=pair), pair.replicas)
+        return self._known_cost(self._with_replicas(replace(item, stage="solved", pair=pair), pair.replicas))
 
     def _slow(self, item: Candidate) -> tuple[float, float]:
         """Factors of TTFT and of TPOT at the bad end."""

@@ -11,7 +11,7 @@ import pytest
 from capplan.describe.gpu_catalog import load_gpu
 from capplan.describe.model_plan import checkpoint_plan
 from capplan.describe.resolve import resolve_model
-from capplan.planner.bounds import BATCHES, best_rate, bound_of, most_in_time, work_of
+from capplan.planner.bounds import BATCHES, best_rate, bound_of, known_steps, most_in_time, work_of
 from capplan.planner.capacity import Lengths, Limits, exact_capacity, find_capacity, rungs_at, serving_at, slowdown
 from capplan.planner.step_memory import StepMemory
 from capplan.serving.replica import EngineSettings, Replica
@@ -68,14 +68,21 @@ def check_bound(replica: Replica, lengths: Lengths, confidence: float, per_round
     assert replica.formats is not None
     work = work_of(replica.spec, replica.sharding, replica.formats, lengths.isl, lengths.osl, lengths.hit)
     budget = replica.settings.max_num_batched_tokens
-    bound = bound_of(work, replica.machine, budget, lengths.isl, lengths.osl, limits.widening, per_round)
+    machine, known = replica.machine, known_steps(replica, lengths)
+    bounds = [
+        bound_of(work, machine, budget, lengths.isl, lengths.osl, limits.widening, per_round, steps)
+        for steps in (None, known)
+    ]
     clients = BATCHES[BATCHES <= 1024]
     exact = rungs_at(replica, lengths, limits, clients)
     slow_first, slow_token = slowdown(replica.machine, limits.widening)
     count = len(clients)
-    assert (bound.ttft[:count] <= exact.ttft * slow_first * (1 + 1e-9)).all()
-    assert (bound.tpot[:count] <= exact.tpot * slow_token * (1 + 1e-9)).all()
-    assert (bound.rate[:count] * replica.sharding.dp >= exact.sure_rate * (1 - 1e-9)).all()
+    for bound in bounds:
+        assert (bound.ttft[:count] <= exact.ttft * slow_first * (1 + 1e-9)).all()
+        assert (bound.tpot[:count] <= exact.tpot * slow_token * (1 + 1e-9)).all()
+        assert (bound.rate[:count] * replica.sharding.dp >= exact.sure_rate * (1 - 1e-9)).all()
+    roofline, steps = bounds
+    assert (steps.tpot >= roofline.tpot * (1 - 1e-9)).all()
 
 
 @pytest.mark.parametrize(("model", "gpu", "engine", "sizes"), SERVERS[::3])
