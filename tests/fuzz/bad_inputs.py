@@ -14,6 +14,14 @@ from pathlib import Path
 from typing import Any
 
 CONFIGS = sorted((Path(__file__).parents[1] / "data" / "model_truth" / "configs").glob("*.json"))
+DATA = Path(__file__).parents[1] / "data"
+SOUND = {
+    "json": sorted((DATA / "documents").glob("*.json")),
+    "csv": sorted((DATA / "measured").glob("*.csv")),
+    "log": sorted((DATA / "logs").glob("*.log")),
+}
+"""Files that are in order, by their kind."""
+
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 WRONG = [
@@ -234,8 +242,29 @@ def bad_value(rng: random.Random) -> Case:
     for place in rng.sample(values, rng.choice([0, 1, 1, 1, 2])):
         argv[place] = rng.choice(ODD_OUTPUTS if argv[place - 1] in OUTPUTS else ODD)
     argv += rng.choice([[], [], ["--json"], ["--csv"], ["--explain"], ["--markdown"]])
-    files = {f"odd.{suffix}": rng.choice(CONTENTS) for suffix in ("json", "csv", "log")}
+    files = {f"odd.{suffix}": rng.choice([rng.choice(CONTENTS), _damaged(rng, suffix)]) for suffix in SOUND}
     return Case("value", argv, files)
+
+
+def _damaged(rng: random.Random, suffix: str) -> bytes:
+    """A file that is in order, or that lacks its end, or one of whose values is another."""
+    text = rng.choice(SOUND[suffix]).read_text(encoding="utf-8")
+    way = rng.randrange(3)
+    if way == 0 or not text:
+        return text.encode()
+    if way == 1:
+        return text[: rng.randrange(len(text))].encode()
+    if suffix == "json":
+        data = json.loads(text)
+        part, keys = data, []
+        while isinstance(part, (dict, list)) and part and len(keys) < 6:
+            keys.append(rng.choice(list(part) if isinstance(part, dict) else range(len(part))))
+            part = part[keys[-1]]
+        _set(data, tuple(keys[: rng.randrange(1, len(keys) + 1)]), rng.choice(WRONG))
+        return json.dumps(data).encode("utf-8", "surrogatepass")
+    words = text.split(",")
+    words[rng.randrange(len(words))] = str(rng.choice(WRONG))
+    return ",".join(words).encode("utf-8", "surrogatepass")
 
 
 def to_yaml(data: Any) -> str:
