@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from calibrate.closed_loop import predict_phase
@@ -37,7 +38,8 @@ MEMORY_SHARE = 0.25
 MOST_SECONDS: dict[str, float] = {"cpu": 2.0, "cuda": 2.0}
 """Seconds that one prefill with its decode steps may take, by the profile's own word."""
 
-REPEATED_SECONDS = 6.0
+REPEATED_SECONDS, OWN_SECONDS = 6.0, 3.0
+"""Seconds of repeats of a model, and of one of the fitter's own stacks in one of its two turns."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +101,20 @@ def run_own_stacks(
     recorder: Recorder,
     device: Device,
     *,
+    turn: int,
     modes: Sequence[Mode] = ("eager",),
     format: str = "bf16",
     report: Report = lambda doing: None,
 ) -> None:
-    """Measure the fitter's own stacks, which the terms of whole steps are fitted to."""
+    """Measure the fitter's own stacks, which the terms of whole steps are fitted to.
+
+    They have two turns, before the models and after them: what other programs take of memory and caches for some
+    seconds, which no clock sees, would else bend every prediction.
+    """
     for mode in modes:
         for spec, load in STACKS[device.kind]:
             report(f"{spec.name}, {load.batch} x {load.prompt}, {mode}")
-            for sample in _measured(recorder, spec, load, device, format, mode):
+            for sample in _measured(recorder, spec, load, device, format, mode, OWN_SECONDS, {"turn": turn}):
                 recorder.add(replace(sample, held_out=False))
 
 
@@ -117,13 +124,23 @@ def _runs(loads: Sequence[Load], modes: Sequence[Mode]) -> Iterator[tuple[Load, 
             yield load, mode
 
 
-def _measured(recorder: Recorder, spec: ModelSpec, load: Load, device: Device, format: str, mode: Mode) -> list[Sample]:
-    """The samples of one run; none where the file has them."""
+def _measured(
+    recorder: Recorder,
+    spec: ModelSpec,
+    load: Load,
+    device: Device,
+    format: str,
+    mode: Mode,
+    budget: float = REPEATED_SECONDS,
+    more: Mapping[str, int] = MappingProxyType({}),
+) -> list[Sample]:
+    """The samples of one run, with more in their keys; none where the file has them."""
     shape: dict[str, Any] = {"batch": load.batch, "prompt": load.prompt, "new": load.new, "layers": spec.depth}
-    key = {"phase": "decode", "mode": mode, "runner": "stack", "format": format}
+    key = {"phase": "decode", "mode": mode, "runner": "stack", "format": format, **more}
     if recorder.has(Sample("phase", spec.name, key, shape, "cold", 1.0, 1.0, 1.0, (1.0,)).identity):
         return []
-    return measure_phases(spec, load, device, format=format, mode=mode, budget=REPEATED_SECONDS)
+    samples = measure_phases(spec, load, device, format=format, mode=mode, budget=budget)
+    return [replace(sample, key={**sample.key, **more}) for sample in samples]
 
 
 def fitting(spec: ModelSpec, load: Load, profile: Profile, gpu: GpuSpec, device: Device, format: str) -> ModelSpec:

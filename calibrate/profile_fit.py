@@ -79,11 +79,12 @@ def fit_profile(recording: Recording, *, bootstraps: int | None = None) -> Fitte
     refused += _too_few(recording.samples, version)
     if not groups:
         raise FitError("no kernel has samples enough for a fit", hint="go on measuring: run with --resume")
+    count = sum(sample.kind != "phase" for sample in recording.samples)
     kernels = Profile(
         name=gpu.name,
         title=gpu.title,
         fitted=last_day(recording),
-        source=Source(source=f"capplan calibrate, {len(recording.samples)} samples", date=last_day(recording)),
+        source=Source(source=f"capplan calibrate, {count} samples of kernels", date=last_day(recording)),
         hardware=hardware,
         tables=tables_of([group.fit.fit for group in groups]),
         provenance=_provenance(recording.provenance),

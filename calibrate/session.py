@@ -135,9 +135,12 @@ def calibrate_device(request: RunRequest, say: Say = lambda share, doing: None) 
     say(1.0, "fitting")
     fitted = _first_fit(found, device, files)
     if request.check:
-        found = _with_own_stacks(files, device, found, request.modes, say)
-        fitted = with_times(fitted, found)
+        found = _with_own_stacks(files, device, found, request.modes, say, turn=1)
+        fitted = with_times(fitted, _of_first_turn(found))
     found, skipped = _checked(files, device, fitted.profile, fitted.gpu, specs, found, request.modes, say)
+    if request.check:
+        found = _with_own_stacks(files, device, found, request.modes, say, turn=2)
+        fitted = with_times(fitted, found)
     fitted = with_loop(fitted, found, finder(specs, request.models_dirs))
     outcome = write_outcome(fitted, found, files, skipped)
     return replace(outcome, notes=(device.note,) if device.note else ())
@@ -205,14 +208,21 @@ def finder(specs: Sequence[ModelSpec], models_dirs: Sequence[Path]) -> FindModel
     return lambda name: known.get(name) or catalog(name)
 
 
-def _with_own_stacks(files: Files, device: Device, found: Recording, modes: Sequence[str], say: Say) -> Recording:
+def _with_own_stacks(
+    files: Files, device: Device, found: Recording, modes: Sequence[str], say: Say, *, turn: int
+) -> Recording:
     """The samples with those of the stacks that the terms of whole steps are fitted to."""
     from calibrate.check import run_own_stacks
 
     wanted: Any = modes
     with recording(files.samples, found.provenance, found.settings, resume=True) as recorder:
-        run_own_stacks(recorder, device, modes=wanted, report=lambda doing: say(1.0, f"running {doing}"))
+        run_own_stacks(recorder, device, turn=turn, modes=wanted, report=lambda doing: say(1.0, f"running {doing}"))
         return replace(found, samples=tuple(recorder.samples))
+
+
+def _of_first_turn(found: Recording) -> Recording:
+    """The samples that are there before the models: a resumed run chooses their depths by the same."""
+    return replace(found, samples=tuple(sample for sample in found.samples if sample.key.get("turn") != 2))
 
 
 def _checked(

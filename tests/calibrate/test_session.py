@@ -107,7 +107,13 @@ def test_from_one_command_to_a_profile_with_its_check(small: None, tmp_path: Pat
     assert profile.closed_loop is not None
     assert [(row.model, row.phase) for row in profile.closed_loop.rows] == [("tiny", "prefill"), ("tiny", "decode")]
     assert profile.engine_times["torch"].sources
-    assert any("running tiny" in doing for doing in told)
+    turns = [doing.removeprefix("running ").split()[0].rstrip(",") for doing in told if doing.startswith("running ")]
+    assert turns == ["own", "tiny", "own"]  # before the models and after them
+    own = [(one.key["phase"], one.key["turn"]) for one in outcome.recording.samples if one.name == "own"]
+    assert own == [("prefill", 1), ("decode", 1), ("prefill", 2), ("decode", 2)]
+    again = calibrate_device(replace(request, resume=True))
+    assert [one.identity for one in again.recording.samples] == [one.identity for one in outcome.recording.samples]
+    assert again.profile == outcome.profile
     _check_again(out, models)
 
 
