@@ -28,8 +28,14 @@ MOST = 1e30
 PHASE_AXES = ("batch", "prompt", "new", "layers")
 """Axes that every phase has."""
 
-PHASE_KEYS = {"phase": ("prefill", "decode"), "mode": ("eager", "graphs", "compile")}
-"""What a phase may be, and how it may be launched."""
+PHASE_KEYS = {
+    "phase": ("prefill", "decode"), "mode": ("eager", "graphs", "compile"), "runner": ("stack", "transformers"),
+    "format": ("bf16", "fp16", "fp32"),
+}  # fmt: skip
+"""What a phase may be, how it may be launched, by whom, and in which format."""
+
+PHASE_FIGURES = ("cache_bytes", "expected_cache_bytes", "peak_bytes")
+"""Figures that every phase has beside its seconds."""
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -308,7 +314,9 @@ def _lack_of_its_kind(sample: Sample) -> str:
     if sample.kind == "phase":
         axes = [axis for axis in PHASE_AXES if not (sample.shape.get(axis, 0.5) % 1 == 0 < sample.shape[axis])]
         keys = [name for name, known in PHASE_KEYS.items() if sample.key.get(name) not in known]
-        return " and ".join([*(f"no whole {axis}" for axis in axes), *(f"no known {name}" for name in keys)])
+        figures = [name for name in PHASE_FIGURES if name not in sample.figures]
+        words = {"whole": axes, "known": keys, "figure": figures}
+        return " and ".join(f"no {kind} {name}" for kind, names in words.items() for name in names)
     if sample.kind == "collective":
         ranks = sample.key.get("gpus", 0)
         sound = isinstance(ranks, int) and ranks > 1 and sample.shape.get("bytes", 0) > 0 and "library" in sample.key

@@ -98,7 +98,8 @@ def test_a_run_may_be_resumed_for_longer(tmp_path: Path) -> None:
 
 PHASE = {
     "kind": "phase", "name": "m", "key": {"phase": "decode", "mode": "eager", "runner": "stack", "format": "bf16"},
-    "shape": {"batch": 1, "prompt": 8, "new": 2, "layers": 2},
+    "shape": {"batch": 1, "prompt": 8, "new": 2, "layers": 2}, 
+    "figures": {"cache_bytes": 4, "expected_cache_bytes": 4, "peak_bytes": 0},
 }  # fmt: skip
 MESSAGE = {
     "kind": "collective", "name": "all_reduce", "shape": {"bytes": 1024.0},
@@ -128,6 +129,7 @@ MESSAGE = {
         (PHASE | {"shape": {**PHASE["shape"], "layers": 1.5}}, "no whole layers"),  # type: ignore[dict-item]
         (PHASE | {"shape": {"batch": 1, "prompt": 8, "layers": 2}}, "no whole new"),
         (PHASE | {"key": {**PHASE["key"], "mode": "fast"}}, "no known mode"),  # type: ignore[dict-item]
+        (PHASE | {"figures": {"cache_bytes": 4, "peak_bytes": 0}}, "no figure expected_cache_bytes"),
         (MESSAGE | {"shape": {}}, "ranks or bytes"),
         (MESSAGE | {"name": "all_gather"}, "ranks or bytes"),
     ],
