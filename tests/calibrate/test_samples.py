@@ -98,7 +98,7 @@ def test_a_run_may_be_resumed_for_longer(tmp_path: Path) -> None:
 
 PHASE = {
     "kind": "phase", "name": "m", "key": {"phase": "decode", "mode": "eager", "runner": "stack", "format": "bf16"},
-    "shape": {"batch": 1, "prompt": 8, "new": 2, "layers": 2}, 
+    "shape": {"batch": 1, "prompt": 8, "new": 2, "layers": 2},
     "figures": {"cache_bytes": 4, "expected_cache_bytes": 4, "peak_bytes": 0},
 }  # fmt: skip
 MESSAGE = {
