@@ -68,10 +68,6 @@ class EngineTimes(Part):
     """Seconds of the front end (tokenising, hashing) for each input token; prompts pass it one after another."""
     first_token_steps: float = 0.0
     """Decode steps between a request's arrival, its prefill and the delivery of its first token."""
-    decode_share: float = 0.0
-    """Decode steps that run with or before a prefill step of their own accord."""
-    queueing: float = 1.0
-    """How much longer a prefill takes for each share of time that the server spends in prefill."""
     tpot_low: float = 0.8
     """10th percentile of measured over predicted time per output token, on models left out of the fit."""
     tpot_high: float = 1.3

@@ -33,6 +33,7 @@ from capplan.identity import Same
 from capplan.planner.capacity import LADDER, Lengths, slowdown
 from capplan.serving.load_curve import decode_parts, token_parts
 from capplan.serving.replica import Replica
+from capplan.serving.steady_state import RESIDUAL
 from capplan.timing.machine import Machine
 from capplan.timing.operator_time import SEND_LATENCY
 from capplan.timing.roofline import knows_links, link_rate, math_rate, sent_bytes
@@ -249,7 +250,7 @@ def bound_of(
         tpot = np.maximum(tpot, known.whole + waited)
     fixed = times.first_token + times.per_input_token * isl + times.first_token_steps * tpot
     prefill = np.maximum(one, floor)
-    ttft = fixed + prefill + times.decode_share * tpot
+    ttft = fixed + prefill + RESIDUAL * tpot
     ahead = np.append(BATCHES[1:], BATCHES[-1])
     slow_first, slow_token = slowdown(machine, widening)
     ttft, tpot = ttft * slow_first, tpot * slow_token

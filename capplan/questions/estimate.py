@@ -367,7 +367,7 @@ def _explain_one(workload: Workload, point: OperatingPoint) -> list[Explained]:
         ),
         Explained("prefill over decoding", "x = C·G(1) / (nb·O·TPOT)", "", terms.utilisation, ""),
         Explained("others in prefill", "rho = (C - 1)/C · x / (1 + x)", "", terms.others_in_prefill, ""),
-        Explained("later requests", "P·(1 + gam·rho/2) + wait·TPOT", "", terms.later, "s"),
+        Explained("later requests", "(P + TPOT/2)·(1 + rho/2) + wait·TPOT", "", terms.later, "s"),
         Explained("TTFT", "t0 + tok·L + kx·TPOT + later", "", point.ttft, "s"),
         Explained("request", "TTFT + (O - 1)·TPOT + queueing", "", point.e2e, "s"),
     ]

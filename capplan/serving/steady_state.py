@@ -12,9 +12,9 @@ The first token waits for the scheduler to look, for the prefill step that it jo
 
     wait   = (R - 1)/2 + H·(1 + n/2)/(1 + n)          decode steps until the scheduler takes the prompt
     nb     = clip(1 + C/O · (wait + 1/2), 1, kk)      prompts that share its prefill step, kk = budget/L at most
-    P      = G(nb) + D                                that step; D: what it waits for running sequences' decoding
+    P      = G(nb) + TPOT/2                           that step, and the rest of the one that runs meanwhile
     rho    = (C - 1)·G(1) / (nb·O·TPOT + C·G(1))      share of a request's time in which others are in prefill
-    later  = P·(1 + gam·rho/2) + wait·TPOT
+    later  = P·(1 + rho/2) + wait·TPOT                half a prefill of others is left if there is one
     First  = G(kk)·(ns + 1)/2 + tok·L·(C·dp - 1)/2    the first wave, C prompts at once in ns = C/kk steps
     TTFT   = t0 + tok·L + kx·TPOT + w·First + (1 - w)·later
 
@@ -46,6 +46,9 @@ from capplan.errors import UsageError
 from capplan.serving.replica import EngineSettings, Replica, StepParts
 from capplan.serving.workload import Workload
 from capplan.timing.kernel_laws.terms import larger, smaller
+
+RESIDUAL = 0.5
+"""Share of a step, or of a prefill, that is left on average when a request finds it under way."""
 
 MOST_CLIENTS = 1 << 14
 """Clients of a group at most where nothing else limits them."""
@@ -283,8 +286,8 @@ def first_token(load: Load, times: EngineTimes, tpot: float, step: float, share:
     burst = prefill_seconds(load, load.burst, times) * (waves + 1) / 2 + front * ahead
     decode = load.prompts * workload.osl * tpot
     others = larger(running - 1, 0.0) * one / (decode + running * one)
-    own = prefill_seconds(load, load.shared, times) + times.decode_share * tpot
-    later = own * (1 + times.queueing * others / 2 * (1 + workload.isl_variation)) + load.wait * tpot
+    own = prefill_seconds(load, load.shared, times) + RESIDUAL * tpot
+    later = own * (1 + RESIDUAL * others * (1 + workload.isl_variation)) + load.wait * tpot
     weight = 1 / workload.waves if workload.waves else 0.0
     fixed = times.first_token + front + times.first_token_steps * tpot
     ttft = fixed + weight * burst + (1 - weight) * later

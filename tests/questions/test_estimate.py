@@ -113,10 +113,14 @@ def test_outputs_of_different_lengths_weigh_by_how_long_they_stay() -> None:
 
 
 def test_prompts_of_different_lengths_delay_the_first_token() -> None:
+    """The queue grows by their variance over their mean squared (Pollaczek-Khinchine), and tokens take as long."""
     spread = variation(parse_lengths("100:0.9,9100:0.1"))
-    alike, varied = asked(concurrency=64), asked(concurrency=64, isl_variation=spread)
-    assert varied.mean_ttft_ms > 1.5 * alike.mean_ttft_ms
-    assert varied.mean_tpot_ms == alike.mean_tpot_ms
+    assert spread == pytest.approx((0.9 * 900**2 + 0.1 * 8100**2) / 1000**2)
+    alike, half, whole = (asked(concurrency=64, isl_variation=part * spread) for part in (0.0, 0.5, 1.0))
+    more = whole.mean_ttft_ms - alike.mean_ttft_ms
+    assert more > 0.2 * alike.mean_ttft_ms
+    assert half.mean_ttft_ms - alike.mean_ttft_ms == pytest.approx(more / 2)
+    assert whole.mean_tpot_ms == alike.mean_tpot_ms
 
 
 def test_what_cannot_be_served_says_so() -> None:

@@ -1,6 +1,6 @@
 """The closed form of `estimate` against the simulated loop, two derivations of the same server.
 
-Tolerances: TPOT 3 %, TTFT 25 %. The closed form smooths over what the loop counts: how many prompts share a step, which
+Tolerances: TPOT 3 %, TTFT 20 %. The closed form smooths over what the loop counts: how many prompts share a step, which
 requests happen to arrive together, the first wave's own order. Where lengths are fixed a closed loop stays in step (all
 requests end and come together), which the closed form does not see; such loads are left to the simulator.
 """
@@ -31,5 +31,5 @@ def test_two_ways_to_one_server(model: str, gpu: str, tp: int, engine: str, conc
         model, gpu, load=LoadRequest(922, 922, concurrency, waves=10), engine=engine, tensor_parallel_size=tp
     ).result
     assert loop.mean_tpot_ms == pytest.approx(form.mean_tpot_ms, rel=0.03)
-    assert loop.mean_ttft_ms == pytest.approx(form.mean_ttft_ms, rel=0.25)
+    assert loop.mean_ttft_ms == pytest.approx(form.mean_ttft_ms, rel=0.20)
     assert loop.output_throughput == pytest.approx(form.output_throughput, rel=0.10)
