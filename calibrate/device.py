@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,10 @@ class Device:
         if self.kind == "cuda":
             torch.cuda.synchronize(self.torch_name)
 
+    def spent_seconds(self) -> float:
+        """A clock of the time that a run has spent: of the processor where that is what counts, else of the wall."""
+        return time.process_time() if self.clock == "cpu" else time.perf_counter()
+
     def free_bytes(self) -> int:
         """Memory that is free now."""
         if self.kind == "cuda":
@@ -108,7 +113,7 @@ def _open_cpu(threads: int | None, clock: str) -> Device:
             threads = 1
             note = (
                 f"other programs keep {others:.1f} cores busy, so that one thread is measured, by the processor's own "
-                "clock; --clock wall insists on the wall's"
+                "clock, which --minutes is then of; --clock wall insists on the wall's"
             )
     used = threads or torch.get_num_threads()
     if clock == "cpu" and used != 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,7 +54,7 @@ def measure(
         seed: of the random inputs.
         held_out: whether the sample is to be kept away from fits.
     """
-    started, begin = datetime.now(UTC), time.perf_counter()
+    started, begin = datetime.now(UTC), device.spent_seconds()
     state = conditions(device)
     sets = buffers_of(kernel, case, device)
     with torch.inference_mode():
@@ -81,7 +80,7 @@ def measure(
         problem="" if error <= 1 else _wrong(error),
         conditions=state,
         started=started.isoformat(timespec="seconds"),
-        spent=time.perf_counter() - begin,
+        spent=device.spent_seconds() - begin,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +56,7 @@ def run_kernels(
     Args:
         device: where.
         path: the file.
-        minutes: time to spend, that of an interrupted run included.
+        minutes: time to spend, that of an interrupted run included; of the processor where its clock measures.
         points: cases to measure at most, instead of a time.
         resume: go on with a file that is there.
         seed: of random inputs.
@@ -82,14 +81,14 @@ def _until_time_is_up(
     recorder: Recorder, device: Device, facts: Mapping[str, str], minutes: float, points: int | None, report: Report
 ) -> Iterator[Planned]:
     """The cases that are still to be measured, as long as there is time."""
-    begin = time.perf_counter()
+    begin = device.spent_seconds()
     reasons: dict[str, str] = {}
     before = sum(sample.spent for sample in recorder.samples if sample.kind == "kernel")
     for planned in plan_for(recorder, device, facts, minutes):
         if recorder.has(sample_identity(planned.case)) or _is_missing(planned, device, reasons):
             continue
         done = sum(sample.kind == "kernel" for sample in recorder.samples)
-        share = done / points if points else (before + time.perf_counter() - begin) / (60 * minutes)
+        share = done / points if points else (before + device.spent_seconds() - begin) / (60 * minutes)
         if share >= 1:
             return
         report(Progress(done, share, planned.case.identity))

@@ -65,7 +65,7 @@ class Sample:
         figures: whatever else was measured, by name and in base units.
         conditions: the state of the device just before.
         started: UTC, when it began.
-        spent: seconds that it took with preparation and check.
+        spent: seconds that it took with preparation and check, by the clock that measures.
     """
 
     kind: SampleKind

@@ -71,6 +71,14 @@ def test_a_call_of_known_length_is_timed(clock: str) -> None:
     assert len(found.repeats) >= timer.LEAST_REPEATS
 
 
+def test_time_that_others_had_is_not_spent_by_the_processors_clock() -> None:
+    for clock, least, most in (("cpu", 0.0, 0.04), ("wall", 0.05, 60.0)):
+        device = open_device("cpu", threads=1, clock=clock)
+        before = device.spent_seconds()
+        time.sleep(0.05)
+        assert least <= device.spent_seconds() - before <= most
+
+
 def test_short_calls_are_timed_together_and_buffers_rotate() -> None:
     seen: list[int] = []
     timer.time_call(seen.append, open_device("cpu"), sets=3, budget=0.0)
