@@ -5,10 +5,9 @@ tokens take what their kernels take alone: `prompt_ratio` is 1/`kernel_share`, a
 to an engine and are fitted to TTFT: what the front end takes, the steps that pass around a first token, and the host's
 floor of a prefill step.
 
-All residuals are ``ln(predicted/measured)`` under a Cauchy loss, whose scale is what the same configuration differs by
-when it is measured twice: servers stall when they start, and a row that is off by ten times the noise says nothing of
-the constants. A group of rows (model, GPU, engine) weighs as the square root of its size, so that a long sweep does not
-count for all.
+All residuals are ``ln(predicted/measured)`` under a Cauchy loss: servers stall when they start, and a row that is off
+by ten times the noise says nothing of the constants. A group of rows (model, GPU, engine) weighs as the square root of
+its size, so that a long sweep does not count for all.
 """
 
 from __future__ import annotations
@@ -51,8 +50,11 @@ PRIOR_ROWS = 20
 PRIOR_WIDTH = 0.15
 """Share of a constant's range within which it is expected around its typical value."""
 
-LOSS_SCALE = 0.035
-"""Where residuals begin to count less than squared: TTFT measured twice differs by 2 to 3.4 % in the median."""
+TPOT_SCALE = 0.1
+"""Where residuals of TPOT begin to count less than squared: beyond what the laws of unseen kernels err by."""
+
+TTFT_SCALE = 0.035
+"""The same of TTFT: the same server measured twice differs by 2 to 3.4 % in the median."""
 
 NOTHING = 1e-6
 """Share of a constant's range under which it is its least value."""
@@ -137,7 +139,7 @@ def _fit_shared(rows: Sequence[MeasuredLoad], times: Times) -> Times:
         predicted = [_tpot(row.load, trial[row.engine]) for row in rows]
         return weights * (np.log(predicted) - measured)
 
-    values = _solve(residuals, [getattr(next(iter(times.values())), name) for name in SHARED], SHARED)
+    values = _solve(residuals, [getattr(next(iter(times.values())), name) for name in SHARED], SHARED, TPOT_SCALE)
     return {engine: with_shared(own, values) for engine, own in times.items()}
 
 
@@ -162,7 +164,7 @@ def _fit_own(rows: Sequence[MeasuredLoad], times: EngineTimes) -> EngineTimes:
             [weights * (np.log(predicted) - measured), pull * (values - start) / (PRIOR_WIDTH * span)]
         )
 
-    values = _solve(residuals, list(start), OWN)
+    values = _solve(residuals, list(start), OWN, TTFT_SCALE)
     return with_own(times, values)
 
 
@@ -178,7 +180,7 @@ def with_own(times: EngineTimes, values: Sequence[float]) -> EngineTimes:
     return replace(times, **own)
 
 
-def _solve(residuals: Any, start: list[float], ranges: dict[str, tuple[float, float]]) -> list[float]:
+def _solve(residuals: Any, start: list[float], ranges: dict[str, tuple[float, float]], scale: float) -> list[float]:
     """Bounded least squares under a Cauchy loss, in units of each constant's range."""
     import numpy as np
     from scipy.optimize import least_squares
@@ -191,7 +193,7 @@ def _solve(residuals: Any, start: list[float], ranges: dict[str, tuple[float, fl
         inside,
         bounds=(0, 1),
         loss="cauchy",
-        f_scale=LOSS_SCALE,
+        f_scale=scale,
         x_scale=0.1,
         diff_step=1e-3,
         max_nfev=60,

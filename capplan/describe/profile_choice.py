@@ -29,7 +29,7 @@ UNQUANTISED = ("bf16", "fp32", "tf32")
 MEASURED_VENDOR = "NVIDIA"
 """Whose GPUs the profiles are of; to another vendor's, constants are carried by what micro-benchmarks reached."""
 
-OTHER_VENDOR = Spread(median=0.26, p90=1.05, low=0.48, high=1.89)
+OTHER_VENDOR = Spread(median=0.26, p90=1.01, low=0.48, high=1.89)
 """Whole servers of another vendor's device beside what carried constants predict: the mean time per output token.
 
 49 public figures on eight MI300X: Llama-3.1-405B under vLLM 0.6.3, DeepSeek-R1 under vLLM 0.7.4 and SGLang 0.4

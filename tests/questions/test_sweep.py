@@ -289,8 +289,20 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         sweep(SMALL, scheduler=dask_scheduler("tcp://127.0.0.1:9"))
 
 
+def peak_of(request: SweepRequest, out: Path) -> int:
+    """Bytes that were allocated at once while a sweep was written."""
+    tracemalloc.start()
+    write_sweep(request, out)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten times the rows on the same deployment: the peak grows by far less than what was written."""
+    """Ten times the rows on the same deployment: the peak grows by far less than what was written.
+
+    What else runs in the process, a thread of another test's, can only add to a peak: the least of three counts.
+    """
     monkeypatch.setattr(blocks, "BLOCK", 256)
     few = replace(SMALL, gpus=("h100",), tensor_parallel=(1,), weight_formats=("checkpoint",), osl=(128,))
     few = replace(few, concurrency=tuple(range(1, 250)))
@@ -298,10 +310,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.
     peaks, sizes = [], []
     for request in (several, many):
         deployments(request)
-        tracemalloc.start()
-        write_sweep(request, tmp_path / "rows.csv")
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        peaks.append(min(peak_of(request, tmp_path / "rows.csv") for _ in range(3)))
         sizes.append((tmp_path / "rows.csv").stat().st_size)
     assert sizes[1] > 9.5 * sizes[0]
     assert peaks[1] - peaks[0] < 0.3 * (sizes[1] - sizes[0])
