@@ -69,18 +69,25 @@ def disturbed_samples(recording: Recording) -> tuple[str, ...]:
     )
 
 
-def cores_in_use(seconds: float = 1.0) -> float:
-    """Cores that are busy while this process sleeps: by the system's own count, else by its load average."""
+def cores_in_use(seconds: float = 0.5, times: int = 4) -> float:
+    """Cores that are busy while this process sleeps, in the busiest of some half seconds: programs come and go.
+
+    By the system's own count, else by its load average.
+    """
     before = _ticks()
     if before is None:
         try:
             return os.getloadavg()[0]
         except (OSError, AttributeError):
             return 0.0
-    time.sleep(seconds)
-    after = _ticks() or before
-    busy, whole = (now - then for now, then in zip(after, before, strict=True))
-    return busy / whole * (os.cpu_count() or 1) if whole else 0.0
+    most = 0.0
+    for _ in range(times):
+        time.sleep(seconds)
+        after = _ticks() or before
+        busy, whole = (now - then for now, then in zip(after, before, strict=True))
+        most = max(most, busy / whole * (os.cpu_count() or 1) if whole else 0.0)
+        before = after
+    return most
 
 
 def _opened() -> list[int]:
