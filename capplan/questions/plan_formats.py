@@ -82,7 +82,9 @@ def _relatives(base: str, own: ModelSpec, folders: Folders) -> list[ModelSpec]:
 
 
 def _choice(reference: str, spec: ModelSpec, weight_dtype: str | None) -> FormatChoice:
-    plan: Any = checkpoint_plan(spec) if weight_dtype is None else weight_plan(spec, weight_dtype)
+    plan: Any = (
+        checkpoint_plan(spec) if weight_dtype is None else weight_plan(spec, weight_dtype, where="--weight-formats")
+    )
     if isinstance(plan, GgufMix):
         raise UsageError(f"{weight_dtype} is a mix of llama.cpp's", where="--weight-formats")
     label = precision_of(plan, spec.dtype)

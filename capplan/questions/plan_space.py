@@ -72,14 +72,17 @@ def space_options(space: Space, rejections: Rejections) -> Iterator[Option]:
 def unlaunchable(option: Option) -> str:
     """Why the engine cannot be told the option, or an empty text.
 
-    TensorRT-LLM makes attention data-parallel wholly or not at all. Of a checkpoint's weights vLLM and SGLang can make
-    fp8 ones when they load it; any other scheme wants a checkpoint of its own. Medusa heads want one in any case.
+    TensorRT-LLM runs on NVIDIA's GPUs, and makes attention data-parallel wholly or not at all. Of a checkpoint's
+    weights vLLM and SGLang can make fp8 ones when they load it; any other scheme wants a checkpoint of its own. Medusa
+    heads want one in any case.
     """
     shape, scheme, draft = option.shape, option.format.weight_dtype, option.draft
     if draft is not None:
         reason = _undraftable(option, draft)
         if reason:
             return reason
+    if option.engine == "trtllm" and option.gpu.vendor != "NVIDIA":
+        return "trtllm runs on NVIDIA's GPUs alone"
     if option.engine == "trtllm" and shape.dp > 1 and shape.tp > 1:
         return "attention is data-parallel wholly or not at all in trtllm"
     if scheme is not None and not (scheme == "fp8" and option.engine in ("vllm", "sglang")):

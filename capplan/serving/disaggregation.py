@@ -199,7 +199,9 @@ def flow(workload: Workload, times: EngineTimes, pools: Flow, clients: float) ->
         input_rate=rate * workload.isl,
         admitted_batch=min(pools.running * pools.groups + pools.servers * busy, clients),
         queued=False,
-        terms=ServingTerms(pools.running, pools.step, 0.0, pools.prefill, 0.0, wait + pools.prefill, 0.0, busy),
+        terms=ServingTerms(
+            pools.running, pools.step, 0.0, pools.prefill, 0.0, wait + pools.prefill, 0.0, busy, pools.servers
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from math import exp, log
 from typing import Protocol
 
 from capplan.errors import UsageError
+from capplan.serving.queueing import erlang_c
 from capplan.serving.steady_state import MOST_CLIENTS, OperatingPoint
 from capplan.serving.workload import Workload
 
@@ -69,28 +70,30 @@ def serve(server: Server, workload: Workload) -> OperatingPoint:
 def ttft_percentile(point: OperatingPoint, share: float) -> float:
     """The TTFT that a share of Poisson arrivals stay under: the mean without waiting, and an M/D/1 queue for prefill.
 
-    With service time P and utilisation ρ the wait has mean ``ρP / (2(1 - ρ))`` and a tail of about
-    ``P(W > t) = ρ · exp(-2(1 - ρ)t / P)``.
+    With service time P, c servers of one queue, utilisation ρ and the share C of arrivals that wait (Erlang's; ρ for
+    one server) the wait has mean ``C·P / (2c(1 - ρ))`` and a tail of about ``P(W > t) = C · exp(-2c(1 - ρ)t / P)``.
 
     Leaves out the spread of lengths and of decode steps; `capplan simulate` has both.
 
     Source: Kleinrock, Queueing Systems 1 (1975), section 5.11; heavy-traffic tail of M/G/1.
     """
-    service, busy = point.terms.prefill, min(point.terms.utilisation, 0.999)
-    mean_wait = busy * service / (2 * (1 - busy))
-    if busy <= 1 - share:
-        return point.ttft - mean_wait
-    wait = service / (2 * (1 - busy)) * log(busy / (1 - share))
-    return point.ttft - mean_wait + max(0.0, wait)
+    waiting, scale = _prefill_queue(point)
+    base = point.ttft - waiting * scale
+    return base if waiting <= 1 - share else base + scale * log(waiting / (1 - share))
 
 
 def share_within(point: OperatingPoint, ttft: float) -> float:
     """The share of Poisson arrivals whose first token comes within `ttft` seconds; the inverse of `ttft_percentile`."""
-    service, busy = point.terms.prefill, min(point.terms.utilisation, 0.999)
-    base = point.ttft - busy * service / (2 * (1 - busy))
-    if ttft < base:
-        return 0.0
-    return 1 - busy * exp(-2 * (1 - busy) * (ttft - base) / service)
+    waiting, scale = _prefill_queue(point)
+    base = point.ttft - waiting * scale
+    return 1 - waiting * exp(-(ttft - base) / scale) if ttft >= base else 0.0
+
+
+def _prefill_queue(point: OperatingPoint) -> tuple[float, float]:
+    """(share of requests that wait for prefill, seconds by which their waits fall off); see `ttft_percentile`."""
+    terms = point.terms
+    busy = min(terms.utilisation, 0.999)
+    return erlang_c(terms.servers, terms.servers * busy), terms.prefill / (2 * terms.servers * (1 - busy))
 
 
 def breaking_rate(server: Server, workload: Workload, *, ttft: float | None, tpot: float | None) -> float:

@@ -67,6 +67,7 @@ class ServingTerms:
         later: the mean of the others.
         scheduling: decode steps until the scheduler takes a prompt.
         utilisation: C·G(1) / (nb·O·TPOT), the time in prefill over the time of decoding.
+        servers: prefill servers that share one queue.
     """
 
     admitted: float
@@ -77,6 +78,7 @@ class ServingTerms:
     later: float
     scheduling: float
     utilisation: float
+    servers: int = 1
 
     @property
     def others_in_prefill(self) -> float:

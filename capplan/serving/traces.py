@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
+from capplan.describe.files import lines_of
 from capplan.errors import InvalidFileError, NotFoundError
 from capplan.serving.requests import Request
 
@@ -38,7 +39,7 @@ def read_trace(path: Path) -> list[Request]:
 def _rows(path: Path) -> Iterator[Request]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
+            reader = csv.DictReader(lines_of(file))
             _check_columns(reader.fieldnames, path)
             for row in reader:
                 if reader.line_num > MOST_REQUESTS:
@@ -46,7 +47,7 @@ def _rows(path: Path) -> Iterator[Request]:
                 yield _request(row, f"{path}:{reader.line_num}")
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise NotFoundError(f"cannot read {path}: {error.strerror}", where="--trace") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (ValueError, csv.Error) as error:
         raise InvalidFileError(f"not a CSV file: {error}", where=str(path)) from None
 
 

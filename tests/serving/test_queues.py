@@ -5,14 +5,18 @@ Sources: Erlang (1909, 1917); Pollaczek and Khinchine; Little, A proof for L = Î
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 
 import pytest
 
 from capplan.serving.lengths import UniformLength
+from capplan.serving.open_loop import share_within, ttft_percentile
 from capplan.serving.queueing import erlang_c
+from capplan.serving.random_source import RandomSource
 from capplan.serving.requests import ClosedLoop, burst_arrivals, poisson_arrivals, uniform_arrivals
+from capplan.serving.steady_state import OperatingPoint, ServingTerms
 from tests.serving.clocks import ConstantClock, ExponentialClock, GeometricLength, LinearClock, factory, run
 
 ONE = {"max_num_seqs": 1}
@@ -100,3 +104,22 @@ def test_a_closed_loop_with_constant_steps(clients: int) -> None:
     assert {round(time, 9) for time in done.log.e2e} == {round(osl * step, 9)}
     assert done.log.tpot[0] == pytest.approx(step)
     assert done.peak_running == clients
+
+
+@pytest.mark.parametrize("servers", [1, 3, 8])
+@pytest.mark.parametrize("busy", [0.5, 0.8])
+def test_percentiles_of_prefill_servers_of_one_queue(servers: int, busy: float) -> None:
+    """Against Poisson arrivals at c servers of 1 s, played out: means, and the times that nine of ten stay under."""
+    source = RandomSource(11, f"{servers} {busy}")
+    now, free, waits = 0.0, [0.0] * servers, []
+    for _ in range(120_000):
+        now += source.exponential(1 / (servers * busy))
+        start = max(now, heapq.heappop(free))
+        heapq.heappush(free, start + 1.0)
+        waits.append(start - now)
+    mean = sum(waits) / len(waits)
+    terms = ServingTerms(1.0, 0.01, 0.0, 1.0, 0.0, 0.0, 0.0, busy, servers)
+    point = OperatingPoint(1.0 + mean, 0.01, 2.0, 1.0, 1.0, 1.0, 1.0, False, terms)
+    played = 1.0 + sorted(waits)[int(0.9 * len(waits))]
+    assert ttft_percentile(point, 0.9) == pytest.approx(played, rel=0.06)
+    assert share_within(point, ttft_percentile(point, 0.9)) == pytest.approx(0.9, abs=1e-9 if played > 1 else 0.1)

@@ -98,8 +98,8 @@ def plan_chart(answer: Answer[PlanResult]) -> Chart:
     front = sorted(pareto_front(plans, _place), key=_place)
     joined = Series("no other beats these in both", [_place(row) for row in front], faint=True)
     series = [joined] if len(front) > 1 else []
-    for row, mark in zip(plans, cycle(MARKS), strict=False):
-        series.append(Series(f"{row.gpus:g} × {row.gpu}", [_place(row)], line=False, mark=mark))
+    for place, (row, mark) in enumerate(zip(plans, cycle(MARKS), strict=False), start=1):
+        series.append(Series(f"{place}: {row.gpus:g} × {row.gpu}, {row.engine}", [_place(row)], line=False, mark=mark))
     limits = [(name, answer.inputs[name.lower()]) for name in ("TTFT", "TPOT")]
     notes = [f"{name} at most {1e3 * limit:g} ms" for name, limit in limits if limit is not None]
     return Chart(f"Plans: {_subject(answer)}", Axis("TPOT, ms"), Axis("$ for 1M tokens"), series, notes)
@@ -128,7 +128,8 @@ def _plans(result: PlanResult) -> Table:
     drafting, pooled = any(row.drafting for row in result.plans), any(row.pools for row in result.plans)
     columns = [
         Column("", "row", "integer"),
-        Column("GPUs", "gpus"),
+        Column("GPUs", "gpus", "integer"),
+        Column("of", "gpu"),
         Column("replica", "division"),
         Column("engine", "engine"),
         Column("weights", "weights"),
@@ -146,12 +147,12 @@ def _plans(result: PlanResult) -> Table:
     ]
     rows = []
     for place, row in enumerate(result.plans, start=1):
-        what = f"{row.gpus:g} × {row.gpu}"
         formats = row.formats
         drafts = [str(row.drafting.speculative_tokens) if row.drafting else "-"] if drafting else []
         pools = [pools_of(row)] if pooled else []
         built = [
-            what,
+            int(row.gpus) if row.gpus == int(row.gpus) else row.gpus,
+            row.gpu,
             division(row),
             row.engine,
             formats.weights,
