@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -143,7 +144,23 @@ def _command(kind: Kind) -> str:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """The YAML files of a folder by normalised stem, in order."""
+    """The YAML files of a folder by normalised stem, in order; those that ship are listed once."""
+    return _shipped_files(folder) if folder in _shipped() else _listed(folder)
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> frozenset[Path]:
+    """The folders that ship with capplan and stay as they are."""
+    kinds: tuple[Kind, ...] = ("models", "hardware", "profiles", "prices")
+    return frozenset(data_folder(kind) for kind in kinds)
+
+
+@lru_cache(maxsize=8)
+def _shipped_files(folder: Path) -> dict[str, Path]:
+    return _listed(folder)
+
+
+def _listed(folder: Path) -> dict[str, Path]:
     try:
         names = sorted(item.name for item in os.scandir(folder) if suffix_of(item.name) in _SUFFIXES and item.is_file())
     except OSError as error:
@@ -153,6 +170,15 @@ def _files(folder: Path) -> dict[str, Path]:
 
 def _name_sections(path: Path) -> str:
     """The raw text of the top-level keys that hold names, without parsing the file."""
+    return _shipped_sections(path) if path.parent in _shipped() else _sections(path)
+
+
+@lru_cache(maxsize=1024)
+def _shipped_sections(path: Path) -> str:
+    return _sections(path)
+
+
+def _sections(path: Path) -> str:
     return "\n".join(_NAME_SECTION.findall(read_text(path)))
 
 
