@@ -122,12 +122,13 @@ def lines_for(name: str, loads: Sequence[MeasuredLoad], points: Sequence[Operati
 
 def probed(
     loads: Sequence[MeasuredLoad], rows: Sequence[dict[str, str]], points: Sequence[OperatingPoint]
-) -> list[OperatingPoint]:
-    """The predictions of every sweep but its middle point, corrected by that point as ``--probe`` does."""
+) -> tuple[list[MeasuredLoad], list[OperatingPoint]]:
+    """Every sweep but its middle point, with the predictions corrected by that point as ``--probe`` does."""
     sweeps: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         keys = ("model", "precision", "system", "backend", "backend_version", "isl", "osl", "tp", "attn_dp", "moe_ep")
         sweeps[tuple(row[key] for key in keys)].append(index)
+    others: list[MeasuredLoad] = []
     scaled: list[OperatingPoint] = []
     for members in sweeps.values():
         if len(members) < 3:
@@ -146,12 +147,8 @@ def probed(
                 point = points[index]
                 tpot, ttft = levels([probe], *lengths, float(rows[index]["concurrency"]))
                 scaled.append(replace(point, tpot=point.tpot * tpot.factor, ttft=point.ttft * ttft.factor))
-                PROBED_LOADS.append(loads[index])
-    return scaled
-
-
-PROBED_LOADS: list[MeasuredLoad] = []
-"""The rows that belong to the points of `probed`, in the same order."""
+                others.append(loads[index])
+    return others, scaled
 
 
 def group_table(
@@ -262,11 +259,8 @@ def main() -> None:
     table = [*head, *lines_for("all rows, fitted on", loads, seen)]
     table += lines_for("each model left out of the fit", loads, unseen_models)
     table += lines_for("each GPU left out of the fit", loads, unseen_gpus)
-    with_probe = probed(loads, rows, unseen_models)
-    table += lines_for("model left out, one probe a sweep", PROBED_LOADS, with_probe)
-    PROBED_LOADS.clear()
-    with_probe = probed(loads, rows, seen)
-    table += lines_for("fitted on, one probe a sweep", PROBED_LOADS, with_probe)
+    table += lines_for("model left out, one probe a sweep", *probed(loads, rows, unseen_models))
+    table += lines_for("fitted on, one probe a sweep", *probed(loads, rows, seen))
     queued = [row["ttft_regime"] == "capacity_queue" for row in rows]
     found = sum(point.queued for point, real in zip(seen, queued, strict=True) if real)
     wrong = sum(point.queued for point, real in zip(seen, queued, strict=True) if not real)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from capplan.describe.files import part_of, put_whole
 from capplan.errors import InvalidFileError, UsageError
 
 FOLDER = Path("calibration")
@@ -78,7 +77,7 @@ def check_writable(path: Path) -> None:
     Raises:
         InvalidFileError: it cannot.
     """
-    part = _part(path)
+    part = part_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part.touch()
@@ -88,9 +87,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str, flag: str = "--out") -> None:
-    """Write a text under its name only once all of it is on disk.
-
-    What is no plain file, a device, a pipe or a link, is written to as it is, and never replaced by a file.
+    """Write a text whole or not at all (`capplan.describe.files.put_whole`), into a folder that is made for it.
 
     Args:
         path: the file.
@@ -102,32 +99,9 @@ def write_whole(path: Path, text: str, flag: str = "--out") -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            path.write_text(text, encoding="utf-8")
-        else:
-            _replace(path, text)
+        put_whole(path, text)
     except OSError as error:
         raise _unwritable(path, error, flag) from None
-
-
-def _replace(path: Path, text: str) -> None:
-    """Put a file in the place of another that may be there, whole or not at all."""
-    part = _part(path)
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
-
-
-def _part(path: Path) -> Path:
-    """Where a file lies until it is whole."""
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 def _unwritable(path: Path, error: OSError, flag: str) -> InvalidFileError:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from calibrate.samples import Recording
+    from calibrate.repeats import Timing
+    from calibrate.samples import Recording, Sample
 
 DISTURBED_SHARE = 0.05
 """Share of a measured time that the process's threads may have waited for a core."""
@@ -52,6 +53,11 @@ def is_disturbed(waited: float, seconds: float) -> bool:
     return waited > DISTURBED_SHARE * seconds
 
 
+def is_mostly_disturbed(one: Sample | Timing) -> bool:
+    """Whether more than half of the repeats are marked."""
+    return 2 * len(one.marked) > len(one.repeats)
+
+
 def disturbed_samples(recording: Recording) -> tuple[str, ...]:
     """A warning where other programs left few repeats of a sample alone; none for clocks that do not see them."""
     if recording.provenance.get("clock") != "wall":
@@ -59,7 +65,7 @@ def disturbed_samples(recording: Recording) -> tuple[str, ...]:
     parts = []
     for kind, name in (("kernel", "kernel samples"), ("phase", "phases")):
         members = [sample for sample in recording.samples if sample.kind == kind]
-        count = sum(2 * len(sample.marked) > len(sample.repeats) for sample in members)
+        count = sum(map(is_mostly_disturbed, members))
         parts += [f"{count} of {len(members)} {name}"] if count > DISTURBED_SAMPLES * len(members) else []
     if not parts:
         return ()

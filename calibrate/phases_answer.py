@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrate.closed_loop import predict_phase
 from calibrate.files import Files
+from calibrate.other_programs import is_mostly_disturbed
 from calibrate.phase_load import Load
 from calibrate.session import gpu_of
 from calibrate.shrink import least_depth, shrunk, weight_bytes, with_depth
@@ -89,7 +90,7 @@ def phases_answer(request: PhasesRequest) -> Answer[PhasesResult]:
         warnings.append(f"the peak allocation of {phases.peak_bytes} bytes is not between {peak.low} and {peak.high}")
     if phases.cache_bytes != phases.expected_bytes:
         warnings.append(f"the caches hold {phases.cache_bytes} bytes, capplan kv says {phases.expected_bytes}")
-    if device.clock == "wall" and any(2 * len(one.marked) > len(one.repeats) for one in (phases.ttft, phases.tpot)):
+    if device.clock == "wall" and any(map(is_mostly_disturbed, (phases.ttft, phases.tpot))):
         warnings.append("other programs disturbed most repeats: try a quieter machine, or --clock cpu --threads 1")
     inputs = {name: value for name, value in vars(request).items() if value not in (None, ())}
     return Answer(

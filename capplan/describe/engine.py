@@ -188,6 +188,7 @@ def _read(name: str) -> EngineFile:
     return hydrated(EngineFile, read_yaml(_FOLDER / f"{name}.yaml").data)
 
 
+@lru_cache(maxsize=64)
 def engine_rules(name: str, version: str | None = None) -> Engine:
     """The rules of an engine at a version: a number, a date, or None for the latest that is described.
 

@@ -97,6 +97,21 @@ class EngineTimes(Part):
         """
         return self.host_layer * layers + self.host_launches * launches
 
+    @overload
+    def around_prefill(self, isl: float, step: float) -> float: ...
+
+    @overload
+    def around_prefill(self, isl: Quantity, step: Quantity) -> Quantity: ...
+
+    def around_prefill(self, isl: Quantity, step: Quantity) -> Quantity:
+        """Seconds of a first token beside waiting and prefill: ``t0 + tok · L + kx · step``.
+
+        Args:
+            isl: L, tokens of the prompt.
+            step: seconds of a decode step, or of an output token.
+        """
+        return self.first_token + self.per_input_token * isl + self.first_token_steps * step
+
 
 @lru_cache(maxsize=1)
 def _all_times() -> dict[str, EngineTimes]:

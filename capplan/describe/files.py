@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -37,6 +37,34 @@ def lines_of(file: TextIO, most: int = MOST_LINE) -> Iterator[str]:
         if len(line) > most:
             raise ValueError(f"a line is longer than {most} characters")
         yield line
+
+
+def part_of(path: Path) -> Path:
+    """Where a file lies until it is whole: beside its place, so that one step puts it there."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def put_whole(path: Path, text: str) -> None:
+    """Write a text under its name only once all of it is on disk; what was there stays until then.
+
+    What is no plain file, a device, a pipe or a link, is written to as it is, and never replaced by a file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_text(text, encoding="utf-8")
+        return
+    part = part_of(path)
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 @contextmanager

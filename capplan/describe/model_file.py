@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from capplan.describe.files import writing
+from capplan.describe.files import put_whole, writing
 from capplan.describe.model import ModelSpec
 from capplan.describe.yaml_file import parse_yaml
 
@@ -56,26 +54,13 @@ def write_model(spec: ModelSpec, path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` to a temporary file beside `path`, then put it in place.
-
-    What is no plain file, a device, a pipe or a link, is written to as it is, and never replaced by a file.
+    """Write a text whole or not at all; see `capplan.describe.files.put_whole`.
 
     Raises:
         UsageError: the folder is missing, read-only or full.
     """
     with writing(path, "--output"):
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            path.write_text(text, encoding="utf-8")
-            return
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        put_whole(path, text)
 
 
 def _plain(part: Any) -> Any:

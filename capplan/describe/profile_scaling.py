@@ -33,7 +33,7 @@ PLAIN = "bf16"
 """Whose share stands for formats that are multiplied without being quantised."""
 
 QUANTISED_MATH = frozenset({"fp8", "int8", "fp4"})
-"""Formats with units of their own, whose share must be known."""
+"""Formats with units of their own, into which activations are turned before a product."""
 
 SINGLE_VENDOR = {"trtllm": "NVIDIA"}
 """Engines that run on one vendor's devices alone."""

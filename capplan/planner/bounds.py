@@ -248,9 +248,8 @@ def bound_of(
     tpot = (tokens + beside) / per_round
     if known is not None:
         tpot = np.maximum(tpot, known.whole + waited)
-    fixed = times.first_token + times.per_input_token * isl + times.first_token_steps * tpot
     prefill = np.maximum(one, floor)
-    ttft = fixed + prefill + RESIDUAL * tpot
+    ttft = times.around_prefill(isl, tpot) + prefill + RESIDUAL * tpot
     ahead = np.append(BATCHES[1:], BATCHES[-1])
     slow_first, slow_token = slowdown(machine, widening)
     ttft, tpot = ttft * slow_first, tpot * slow_token

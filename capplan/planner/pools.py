@@ -262,15 +262,15 @@ def least_pools(bound: Bound, load: PoolLoad, times: EngineTimes, groups: int, m
         most: sequences that may run at once.
     """
     lengths, (first, token), (late, slow) = load.lengths, load.factors, load.kept
-    fixed = times.first_token + times.per_input_token * lengths.isl + times.first_token_steps * float(bound.step[0])
+    first_token = times.around_prefill(lengths.isl, float(bound.step[0])) + bound.prefill
     steps = bound.step * token
     replicas = None
     fits = (most >= BATCHES) & (steps <= slow)
-    if fits.any() and (fixed + bound.prefill) * first <= late:
+    if fits.any() and first_token * first <= late:
         ahead = np.append(BATCHES[1:], BATCHES[-1])
         fastest = float((ahead / steps)[fits].max()) / (lengths.osl - 1)
         replicas = _replicas(load.least_rate, bound.prefill * first, fastest, groups)
-    return LeastPools(replicas, (fixed + bound.prefill) * load.slow[0], float(bound.step[0]) * load.slow[1])
+    return LeastPools(replicas, first_token * load.slow[0], float(bound.step[0]) * load.slow[1])
 
 
 def fixed_pair(kind: PoolReplica, sizes: tuple[int, int], transfer: float) -> Pair | None:

@@ -360,36 +360,28 @@ def _explain(item: Candidate, request: PlanRequest) -> list[Explained]:
 
 def _explain_replicas(item: Candidate, request: PlanRequest) -> list[Explained]:
     assert item.capacity is not None
-    sure = item.capacity.sure_rate
-    lines = [
-        Explained(
-            "one replica in time",
-            "max C / E2E at the bad end, TTFT and TPOT within limits",
-            f"C = {item.capacity.clients * item.capacity.rungs.groups}",
-            sure,
-            "requests/s",
-        )
-    ]
-    if request.request_rate is not None:
-        lines.append(Explained("replicas", "⌈λ / μ⌉", f"⌈{request.request_rate:g} / {sure:.4g}⌉", item.replicas, ""))
-    return lines
+    clients, sure = item.capacity.clients * item.capacity.rungs.groups, item.capacity.sure_rate
+    return _explain_count("one replica", str(clients), sure, "replicas", item.replicas, request)
 
 
 def _explain_pools(pair: Pair, request: PlanRequest) -> list[Explained]:
-    sure, terms = pair.sure_rate / pair.units, pair.capacity.terms
+    terms, unit = pair.capacity.terms, pools_label(pair.prefill, pair.decode)
     times = "at the bad end" if request.request_rate is not None else "as predicted"
     lines = [
         Explained("prefill", f"G of one prompt alone, {times}", "", terms.prefill, "s"),
         Explained("decode step", f"S of b sequences, {times}", f"b = {terms.admitted:.4g}", terms.decode_step, "s"),
         Explained("cache moved", "X: bytes on a rank / bandwidth", "", pair.transfer, "s"),
-        Explained(
-            f"{pools_label(pair.prefill, pair.decode)} in time",
-            "max C / E2E at the bad end, TTFT and TPOT within limits",
-            f"C = {pair.capacity.request_rate * pair.capacity.e2e:.4g}",
-            sure,
-            "requests/s",
-        ),
     ]
+    clients = f"{pair.capacity.request_rate * pair.capacity.e2e:.4g}"
+    return lines + _explain_count(unit, clients, pair.sure_rate / pair.units, "units", pair.units, request)
+
+
+def _explain_count(
+    one: str, clients: str, sure: float, several: str, count: int, request: PlanRequest
+) -> list[Explained]:
+    """What one of them carries in time, and how many a rate takes."""
+    limits = "max C / E2E at the bad end, TTFT and TPOT within limits"
+    lines = [Explained(f"{one} in time", limits, f"C = {clients}", sure, "requests/s")]
     if request.request_rate is not None:
-        lines.append(Explained("units", "⌈λ / μ⌉", f"⌈{request.request_rate:g} / {sure:.4g}⌉", pair.units, ""))
+        lines.append(Explained(several, "⌈λ / μ⌉", f"⌈{request.request_rate:g} / {sure:.4g}⌉", count, ""))
     return lines

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from capplan.describe.engine import Engine, engine_rules
+from capplan.describe.engine import engine_rules
 from capplan.errors import UsageError
 from capplan.memory.budget import MemoryBudget, memory_budget
 from capplan.questions.drafting import Drafts
@@ -44,14 +42,8 @@ def setting_budget(
         draft_model=drafts.spec if drafts else None,
         medusa_heads=drafts.speculation.medusa_heads if drafts else 0,
     )
-    engine = _rules(deployment.engine, deployment.engine_version)
+    engine = engine_rules(deployment.engine, deployment.engine_version)
     return memory_budget(plan_request(request, engine, setting.gpu, None, ()).plan)
-
-
-@lru_cache(maxsize=64)
-def _rules(engine: str, version: str | None) -> Engine:
-    """`engine_rules`, put together once for all settings of a search."""
-    return engine_rules(engine, version)
 
 
 def fitting_budget(

@@ -67,19 +67,30 @@ def _service(name: str, app: str, port: int, target: int) -> list[str]:
 
 
 def _workload(launch: Launch, replicas: int, name: str, pod: list[str], kind: str) -> list[str]:
-    head = [f"metadata: {{name: {name}, labels: {{app: {name}}}}}", "spec:", f"  replicas: {replicas}"]
-    labels = f"metadata: {{labels: {{app: {name}}}}}"
     if launch.nodes == 1:
-        if kind == "StatefulSet":
-            head += [f"  serviceName: {name}", "  podManagementPolicy: Parallel"]
-        template = ["template:", f"  {labels}", "  spec:", *_indented(pod, 2)]
-        selector = f"selector: {{matchLabels: {{app: {name}}}}}"
-        return ["apiVersion: apps/v1", f"kind: {kind}", *head, *_indented([selector, *template], 1)]
+        return _of_one_host(name, replicas, pod, kind)
     followers = [_following(line, launch_command(launch)) for line in pod]
-    template = ["leaderTemplate:", f"  {labels}", "  spec:", *_indented(pod, 2)]
+    template = ["leaderTemplate:", *_labelled(name, pod)]
     template += ["workerTemplate:", "  spec:", *_indented(followers, 2)]
     group = ["leaderWorkerTemplate:", f"  size: {launch.nodes}", *_indented(template, 1)]
-    return ["apiVersion: leaderworkerset.x-k8s.io/v1", "kind: LeaderWorkerSet", *head, *_indented(group, 1)]
+    kinds = ["apiVersion: leaderworkerset.x-k8s.io/v1", "kind: LeaderWorkerSet"]
+    return [*kinds, *_head(name, replicas), *_indented(group, 1)]
+
+
+def _of_one_host(name: str, replicas: int, pod: list[str], kind: str) -> list[str]:
+    """Pods that are a server each: a Deployment, or a StatefulSet where each has a name of its own."""
+    own = [f"serviceName: {name}", "podManagementPolicy: Parallel"] if kind == "StatefulSet" else []
+    body = [*own, f"selector: {{matchLabels: {{app: {name}}}}}", "template:", *_labelled(name, pod)]
+    return ["apiVersion: apps/v1", f"kind: {kind}", *_head(name, replicas), *_indented(body, 1)]
+
+
+def _head(name: str, replicas: int) -> list[str]:
+    return [f"metadata: {{name: {name}, labels: {{app: {name}}}}}", "spec:", f"  replicas: {replicas}"]
+
+
+def _labelled(name: str, pod: list[str]) -> list[str]:
+    """What a template holds: the label by which a Service finds the pod, and the pod."""
+    return [f"  metadata: {{labels: {{app: {name}}}}}", "  spec:", *_indented(pod, 2)]
 
 
 def _following(line: str, command: Command) -> str:
@@ -137,19 +148,7 @@ def _router(engine: str, name: str, command: Command) -> list[str]:
         *_indented(container[1:], 1),
         *(["volumes:", *volumes] if volumes else []),
     ]
-    labels = f"metadata: {{labels: {{app: {name}}}}}"
-    return [
-        "apiVersion: apps/v1",
-        "kind: Deployment",
-        f"metadata: {{name: {name}, labels: {{app: {name}}}}}",
-        "spec:",
-        "  replicas: 1",
-        f"  selector: {{matchLabels: {{app: {name}}}}}",
-        "  template:",
-        f"    {labels}",
-        "    spec:",
-        *_indented(pod, 3),
-    ]
+    return _of_one_host(name, 1, pod, "Deployment")
 
 
 def _mounted(command: Command, name: str) -> tuple[list[str], list[str], list[str]]:

@@ -228,5 +228,4 @@ def _wait(workload: Workload, pools: Flow, rate: float, clients: float) -> float
 
 def _first(workload: Workload, times: EngineTimes, pools: Flow) -> float:
     """Seconds to a first token that waits for nobody."""
-    fixed = times.first_token + times.per_input_token * workload.isl + times.first_token_steps * pools.step
-    return fixed + pools.prefill + pools.transfer
+    return times.around_prefill(workload.isl, pools.step) + pools.prefill + pools.transfer

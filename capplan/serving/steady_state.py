@@ -68,6 +68,7 @@ class ServingTerms:
         scheduling: decode steps until the scheduler takes a prompt.
         utilisation: C·G(1) / (nb·O·TPOT), the time in prefill over the time of decoding.
         servers: prefill servers that share one queue.
+        others_in_prefill: rho, the share of a request's time in which others are in prefill.
     """
 
     admitted: float
@@ -79,11 +80,7 @@ class ServingTerms:
     scheduling: float
     utilisation: float
     servers: int = 1
-
-    @property
-    def others_in_prefill(self) -> float:
-        """rho, the share of a request's time in which others are in prefill."""
-        return max(self.admitted - 1, 0.0) / self.admitted * self.utilisation / (1 + self.utilisation)
+    others_in_prefill: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -291,9 +288,10 @@ def first_token(load: Load, times: EngineTimes, tpot: float, step: float, share:
     own = prefill_seconds(load, load.shared, times) + RESIDUAL * tpot
     later = own * (1 + RESIDUAL * others * (1 + workload.isl_variation)) + load.wait * tpot
     weight = 1 / workload.waves if workload.waves else 0.0
-    fixed = times.first_token + front + times.first_token_steps * tpot
-    ttft = fixed + weight * burst + (1 - weight) * later
-    return ttft, ServingTerms(running, step, share, one, burst, later, load.wait, running * one / decode)
+    ttft = times.around_prefill(workload.isl, tpot) + weight * burst + (1 - weight) * later
+    busy = running * one / decode
+    terms = ServingTerms(running, step, share, one, burst, later, load.wait, busy, others_in_prefill=others)
+    return ttft, terms
 
 
 def prefill_seconds(load: Load, parts: StepParts, times: EngineTimes) -> float:

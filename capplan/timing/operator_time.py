@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from capplan.describe.profile_choice import Choice, KernelProfile, Wanted
-from capplan.describe.profile_scaling import LIBRARY, PLAIN
+from capplan.describe.profile_scaling import LIBRARY, PLAIN, QUANTISED_MATH
 from capplan.describe.profile_table import KernelFit, Kind
 from capplan.errors import UnsupportedError
 from capplan.identity import Same
@@ -46,9 +46,6 @@ MEMORY_SHARE = 0.8
 
 ASSUMED_SPREAD = (0.6, 1.8)
 """Interval of an assumed estimate, as factors."""
-
-QUANTISED = frozenset({"fp8", "int8", "fp4"})
-"""Formats into which activations are turned before a product."""
 
 SEND_LATENCY = 5e-6
 """Seconds before the first byte of a point-to-point message arrives (assumed)."""
@@ -186,7 +183,7 @@ def _call(
     if found is None:
         launch, body = _assumed(operator, machine, bound)
         return launch, launch + body
-    if operator.kind == "gemm" and operator.activation_format in QUANTISED:
+    if operator.kind == "gemm" and operator.activation_format in QUANTISED_MATH:
         return _in_step(operator, machine, *found)
     return found[0].serial.get("launch", 0.0), found[0].total
 
