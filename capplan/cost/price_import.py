@@ -29,7 +29,7 @@ from capplan.cost.price_table import (
     price_to_row,
     read_prices,
 )
-from capplan.describe.files import suffix_of, writing
+from capplan.describe.files import put_whole, suffix_of, writing
 from capplan.describe.yaml_file import read_text
 from capplan.errors import InvalidFileError, NotFoundError, UsageError
 
@@ -97,7 +97,7 @@ def write_prices(prices: tuple[Price, ...], output: Path) -> None:
     writer.writerows(price_to_row(price) for price in prices)
     with writing(output, "--output"):
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text.getvalue(), encoding="utf-8")
+        put_whole(output, text.getvalue())
 
 
 def _texts(file: Path) -> Iterator[tuple[str, str]]:

@@ -44,8 +44,9 @@ def part_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
-def put_whole(path: Path, text: str) -> None:
-    """Write a text under its name only once all of it is on disk; what was there stays until then.
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write what is to lie under a name only once all of it is on disk; what was there stays until then.
 
     What is no plain file, a device, a pipe or a link, is written to as it is, and never replaced by a file.
 
@@ -53,18 +54,27 @@ def put_whole(path: Path, text: str) -> None:
         OSError: it cannot be written.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        path.write_text(text, encoding="utf-8")
+        yield path
         return
     part = part_of(path)
     try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
+        yield part
+        with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(path)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def put_whole(path: Path, text: str) -> None:
+    """Write a text under its name, `whole`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with whole(path) as place:
+        place.write_text(text, encoding="utf-8")
 
 
 @contextmanager

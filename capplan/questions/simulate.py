@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from capplan.describe.batching import Batching, batching_rules
-from capplan.describe.files import writing
+from capplan.describe.files import whole, writing
 from capplan.errors import UnsupportedError, UsageError
 from capplan.questions.answer import Answer, Explained, Provenance
 from capplan.questions.setting import Setting, SettingOptions, resolve_setting
@@ -144,7 +144,7 @@ def write_requests(path: Path, log: Log) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    with writing(path, "--out"), path.open("w", encoding="utf-8", newline="") as file:
+    with writing(path, "--out"), whole(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Log.COLUMNS)
         writer.writerows(log.rows())

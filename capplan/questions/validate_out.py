@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from capplan.describe.files import writing
+from capplan.describe.files import whole, writing
 from capplan.questions.validate_rows import ValidatedFigure, ValidatedRow
 
 COLUMNS = (
@@ -29,7 +29,7 @@ def write_predictions(path: Path, rows: Sequence[ValidatedRow]) -> None:
     """
     plain = {name for names in _NAMES.values() for name in names}
     others = any(figure.metric not in plain for row in rows for figure in row.figures)
-    with writing(path, "--out"), path.open("w", encoding="utf-8", newline="") as file:
+    with writing(path, "--out"), whole(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow((*COLUMNS, *(METRIC_COLUMNS if others else ())))
         for row in rows:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from capplan.describe.files import suffix_of, writing
+from capplan.describe.files import suffix_of, whole, writing
 from capplan.errors import UsageError
 from capplan.report.charts import Drawing
 from capplan.report.svg import to_html, to_svg
@@ -48,8 +48,8 @@ def save_chart(chart: Drawing, target: str) -> None:
     check_target(target)
     writer = _WRITERS.get(suffix_of(target))
     content = to_png(chart) if writer is None else _drawn(chart, writer).encode("utf-8")
-    with writing(target, FLAG):
-        Path(target).write_bytes(content)
+    with writing(target, FLAG), whole(Path(target)) as part:
+        part.write_bytes(content)
 
 
 def to_png(chart: Drawing) -> bytes:
